@@ -1,0 +1,1 @@
+"""The command line: argv in, a flow called, text out. No logic."""

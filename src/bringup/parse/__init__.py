@@ -1,0 +1,1 @@
+"""Text or bytes to records, one file per source format. A reader raises `UnreadableAnswer` or returns a value."""

@@ -1,0 +1,229 @@
+"""What one host said at one moment: questions, their raw answers, and the snapshot read from them."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A command to run on a host. Exactly one of `argv` and `script` is given.
+
+    `script` is POSIX sh, for what one plain command cannot ask. Both only read. A question whose `group`
+    already ran into a time limit is not asked again in the same round: one sick GPU makes every nvidia-smi hang.
+    """
+
+    key: str  # unique in a snapshot, dotted: "nvidia.gpus"
+    argv: tuple[str, ...] = ()
+    script: str = ""
+    time_limit_s: float = 10.0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What one question's command did."""
+
+    key: str
+    status: int | None  # exit status; None when it ran into its time limit, was skipped or the link broke
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+    skipped: str = ""  # why it was not asked, when it was not
+    elapsed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A value that the driver did not give, with the words it used instead. Never 0, never empty."""
+
+    said: str  # e.g. "[N/A]", "ERR!", "[GPU requires reset]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as its driver reports it. `None` = not asked or not told; `said` keeps the driver's own words."""
+
+    index: int | None
+    uuid: str | None = None
+    bus_id: str | None = None  # normalised: 4-digit domain when it fits, lower case: "0000:06:00.0"
+    name: str | None = None
+    vendor: str = "nvidia"
+    driver_version: str | None = None
+    compute_capability: str | None = None
+    memory_total: int | None = None  # bytes
+    memory_reserved: int | None = None  # bytes held by the driver, inside total, outside used
+    memory_used: int | None = None  # bytes
+    memory_free: int | None = None  # bytes
+    utilization: float | None = None  # share of the driver's sample period, 0..1
+    memory_utilization: float | None = None  # 0..1
+    power: float | None = None  # watts
+    power_limit: float | None = None  # watts, the one that is enforced
+    temperature: float | None = None  # degrees Celsius
+    memory_temperature: float | None = None  # degrees Celsius
+    performance_state: str | None = None  # "P0" .. "P15"
+    clock_sm: float | None = None  # MHz
+    clock_memory: float | None = None  # MHz
+    clocks_event_reasons: int | None = None  # bit mask
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    ecc_mode: str | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows_pending: str | None = None
+    remapped_rows_failure: str | None = None
+    mig_mode: str | None = None
+    persistence_mode: str | None = None
+    serial: str | None = None
+    vbios: str | None = None
+    minor: int | None = None  # /dev/nvidia<minor>; neither the index nor the PCI order
+    recovery_action: str | None = None
+    said: dict[str, str] = field(default_factory=dict[str, str])  # field -> the driver's words for "no value"
+
+    @property
+    def memory_headroom(self) -> int | None:
+        """Bytes that can still be allocated: total - reserved - used. Source: knowledge of R510+ accounting."""
+        if self.memory_total is None or self.memory_used is None:
+            return None
+        return self.memory_total - (self.memory_reserved or 0) - self.memory_used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds a GPU."""
+
+    pid: int | None
+    gpu_uuid: str | None = None
+    gpu_index: int | None = None
+    name: str | None = None
+    memory_used: int | None = None  # bytes; None under WDDM, in MIG rows and where not permitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLink:
+    """How two devices of `nvidia-smi topo -m` reach each other: "X", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"."""
+
+    source: str
+    target: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """A display or 3D controller (PCI class 03xx) as the kernel shows it."""
+
+    address: str  # "0000:06:00.0"
+    vendor_id: str | None = None  # "10de"
+    device_id: str | None = None
+    class_code: str | None = None  # "030200"
+    driver: str | None = None  # None: no driver bound
+    numa_node: int | None = None  # None: the firmware does not say (-1)
+    local_cpus: str | None = None
+    iommu_group: int | None = None
+    link_speed: str | None = None
+    link_speed_max: str | None = None
+    link_width: int | None = None
+    link_width_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node."""
+
+    index: int
+    cpus: str | None = None
+    memory_total: int | None = None  # bytes
+    memory_free: int | None = None  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The file system under one folder."""
+
+    path: str
+    purpose: str  # "model", "hub cache", "shared memory", "temporary", "root"
+    file_system: str | None = None
+    size: int | None = None  # bytes
+    available: int | None = None  # bytes
+    inodes_free: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceUnit:
+    """The systemd unit that runs the engine."""
+
+    name: str
+    active_state: str | None = None
+    enabled: str | None = None
+    restarts: int | None = None
+    start_limit_s: float | None = None  # TimeoutStartSec
+    stop_limit_s: float | None = None  # TimeoutStopSec
+    restart_policy: str | None = None
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProcess:
+    """The process that listens on the endpoint's port, as `/proc` shows it."""
+
+    pid: int
+    port: int | None = None
+    address: str | None = None  # local address it listens on: "127.0.0.1", "0.0.0.0", "::"
+    argv: tuple[str, ...] = ()  # secrets redacted
+    environment: dict[str, str] = field(default_factory=dict[str, str])  # secrets redacted
+    executable: str | None = None
+    user: str | None = None
+    started_at: float | None = None  # Unix time, seconds
+    cgroup: str | None = None
+    container: str | None = None  # "docker:3f2c..", "lxc:101", "podman:.."
+    unit: ServiceUnit | None = None
+    children: tuple[int, ...] = ()
+    gpu_devices: tuple[str, ...] = ()  # open /dev/nvidia* files of it and its children
+    resident: int | None = None  # bytes, it and its children
+    limits: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """The machine around the GPUs."""
+
+    name: str | None = None
+    kernel: str | None = None
+    kernel_command_line: str | None = None
+    operating_system: str | None = None
+    cpu_model: str | None = None
+    cpu_flags: tuple[str, ...] = ()
+    cpu_count: int | None = None
+    memory_total: int | None = None  # bytes
+    memory_available: int | None = None  # bytes
+    swap_total: int | None = None  # bytes
+    swap_free: int | None = None  # bytes
+    shm_total: int | None = None  # bytes of /dev/shm
+    shm_available: int | None = None  # bytes
+    load_1min: float | None = None
+    limits: dict[str, str] = field(default_factory=dict[str, str])
+    iommu: str | None = None  # "off", "translated", "passthrough"
+    acs: str | None = None  # "redirecting", "off"
+    virtualization: str | None = None  # "none", "kvm", ...
+    container: str | None = None  # "docker", "lxc", "wsl", None
+    clock_skew_s: float | None = None  # host clock minus ours, seconds, half the round trip taken off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSnapshot:
+    """Everything observed on one host at one moment.
+
+    `missing` says in words what could not be seen and why: it is told, not guessed.
+    """
+
+    taken_at: float  # Unix time, seconds
+    host: str  # "local", "gpubox", "root@gpubox"
+    facts: HostFacts = field(default_factory=HostFacts)
+    gpu_state: str | None = None  # why there is no GPU row, in words; None when the rows say it all
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    links: tuple[GpuLink, ...] = ()
+    pci_devices: tuple[PciDevice, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    engines: tuple[EngineProcess, ...] = ()
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,26 @@
+"""One file per GPU maker: its questions and the pure readers of what they print."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bringup.values.host import CommandResult, Gpu, GpuLink, GpuProcess, Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """What one vendor's tools said."""
+
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    links: tuple[GpuLink, ...] = ()
+    state: str | None = None  # why there are no rows, in words: "no NVIDIA driver on this host"
+    missing: tuple[str, ...] = field(default=())  # what could not be seen and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """Questions of one GPU maker and their reader."""
+
+    name: str
+    questions: tuple[Question, ...]
+    read: Callable[[Mapping[str, CommandResult]], GpuReading]
