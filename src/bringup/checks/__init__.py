@@ -1,8 +1,8 @@
-"""One file per check. A check says what it asks, as data, and judges the answers. It never asks by itself.
+"""One file per check. A check says what it asks, as data, and judges the answers; it never asks by itself.
 
-Asking is a pure step function: given what has been answered so far it names the next batch, and an empty batch
-ends it. So a check can build on earlier answers (run the code that the model wrote, continue a conversation)
-without ever touching the world.
+Asking is a pure step function: given what has been answered so far it names the next batch, and an empty
+batch ends it. So a check can build on earlier answers (run the code that the model wrote, continue a
+conversation) without ever touching the world.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,1 +1,1 @@
-"""One file per use case: joins the pure packages with those that touch the world; reads as the list of steps."""
+"""One file per use case: joins what is pure with what touches the world; reads as the list of steps."""

@@ -1,1 +1,1 @@
-"""Text or bytes to records, one file per source format. A reader raises `UnreadableAnswer` or returns a value."""
+"""Text to records, one file per source format. A reader returns a value or raises `UnreadableAnswer`."""

@@ -99,8 +99,10 @@ def read_reply(answer: Answer) -> ChatReply:
 def error_message(value: Json) -> str | None:
     """The message of an error body in any engine's form, or None.
 
-    >>> error_message({"error": {"message": "too long"}}), error_message({"object": "error", "message": "too long"})
-    ('too long', 'too long')
+    >>> error_message({"error": {"message": "too long"}})
+    'too long'
+    >>> error_message({"object": "error", "message": "too long"})
+    'too long'
     """
     nested = at(value, "error")
     if isinstance(nested, str):

@@ -1,7 +1,7 @@
 """Server-sent events out of a whole body, with the byte where each one ended.
 
-Source: WHATWG HTML, section 9.2.6: lines end in CR, LF or CRLF; a blank line dispatches; a leading space of the
-value is dropped; lines starting with a colon are comments.
+Source: WHATWG HTML, section 9.2.6: lines end in CR, LF or CRLF; a blank line dispatches; a leading space of
+the value is dropped; lines starting with a colon are comments.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The only packages that touch the world are this one, `load` and `store`; this one asks hosts and endpoints."""
+"""Asks hosts and endpoints. Only this package, `load` and `store` touch the world."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

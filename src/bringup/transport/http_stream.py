@@ -305,7 +305,7 @@ class HttpEndpoint:
             lines.append(f"Proxy-Authorization: Basic {proxy.api_key}")
         if connection.transport is None:
             raise _ProxyRefused(f"proxy {proxy.authority} closed the connection")
-        # httptools reads a 2xx answer to CONNECT as having a body without end: the headers are all that counts
+        # httptools takes a 2xx to CONNECT for an answer without end: only its headers count
         connection.transport.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         await asyncio.wait({exchange.headers_done, exchange.done}, return_when=asyncio.FIRST_COMPLETED)
         if exchange.status != 200:

@@ -16,7 +16,7 @@ class Depth(IntEnum):
 
 
 class Ability(IntEnum):
-    """What a model of this size is expected to manage: decides whether a wrong answer means *broken* or *weak*."""
+    """What a model of this size is expected to manage: a wrong answer means *broken* or only *weak*."""
 
     UNKNOWN = 0  # size not known
     TINY = 1  # under 1.0e9 parameters: one-word facts at best

@@ -61,7 +61,7 @@ class Answer:
 class Program:
     """Python source written by the model, to be run only where it can be isolated.
 
-    `calls` are expressions evaluated after the source; each one's `repr` is printed and compared by the check.
+    `calls` are expressions evaluated after the source; each one's `repr` goes back to the check.
     """
 
     key: str

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class Question:
     """A command to run on a host. Exactly one of `argv` and `script` is given.
 
-    `script` is POSIX sh, for what one plain command cannot ask. Both only read. A question whose `group`
-    already ran into a time limit is not asked again in the same round: one sick GPU makes every nvidia-smi hang.
+    `script` is POSIX sh, for what one plain command cannot ask. Both only read. A question whose `group` has
+    already run into a time limit is not asked in the same round: one sick GPU hangs every nvidia-smi.
     """
 
     key: str  # unique in a snapshot, dotted: "nvidia.gpus"
@@ -40,7 +40,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as its driver reports it. `None` = not asked or not told; `said` keeps the driver's own words."""
+    """One GPU as its driver reports it. `None` = not asked or not told; `said` keeps the driver's words."""
 
     index: int | None
     uuid: str | None = None
@@ -81,7 +81,7 @@ class Gpu:
 
     @property
     def memory_headroom(self) -> int | None:
-        """Bytes that can still be allocated: total - reserved - used. Source: knowledge of R510+ accounting."""
+        """Bytes that can still be allocated: total - reserved - used (drivers from R510 on)."""
         if self.memory_total is None or self.memory_used is None:
             return None
         return self.memory_total - (self.memory_reserved or 0) - self.memory_used
@@ -100,7 +100,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLink:
-    """How two devices of `nvidia-smi topo -m` reach each other: "X", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"."""
+    """How two devices of `nvidia-smi topo -m` reach each other: X, NV18, PIX, PXB, PHB, NODE, SYS."""
 
     source: str
     target: str
