@@ -80,7 +80,7 @@ def main() -> NoReturn:
             print(f"hint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`): say nothing, and keep the interpreter from trying again.
+        # The reader of our output is gone (`| head`): say nothing, and keep Python from trying again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
