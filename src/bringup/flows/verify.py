@@ -8,24 +8,22 @@ from typing import cast
 
 from bringup import __version__, registry
 from bringup.checks import Check
-from bringup.engines import Engine, probe_paths, surest
+from bringup.engines import Engine, probe_asks, surest
 from bringup.errors import HostError, UsageError
 from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
-from bringup.parse.model_size import parameters_from_name
+from bringup.parse.model_size import parameters_in_name
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineStatus, ServedModel
-from bringup.values.exchange import Answer, Ask, Problem
+from bringup.values.exchange import Answer, Problem
 from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.recording import Recording
 from bringup.values.report import Report
 
 BUDGET_S = {Depth.QUICK: 60.0, Depth.DEFAULT: 600.0, Depth.FULL: 1800.0}
-_PROBE_LIMIT_S = 30.0  # a health endpoint that generates may take 20 s on a busy engine
-_PROBE_MAX_BYTES = 4_000_000
 _SMALL = 1.0e9  # parameters; see values.deployment.Ability
 _CAPABLE = 7.0e9
 
@@ -80,7 +78,7 @@ async def verify(
     asked = sources()
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
     (engine, probes), before = await asyncio.gather(
-        identify(world.endpoint), _look(world.runner, asked, request.target)
+        identify(world.endpoint, has_api_key=request.has_api_key), _look(world.runner, asked, request.target)
     )
     deployment = _deployment(request, engine, _read(before, asked, world, taken_at))
     exercise = Exercise(
@@ -105,23 +103,16 @@ async def verify(
     return Verification(report=report, recording=recording)
 
 
-async def identify(endpoint: Endpoint) -> tuple[EngineStatus, dict[str, Answer]]:
-    """The engine behind `endpoint`, and the answers that say so, by path.
+async def identify(
+    endpoint: Endpoint, *, has_api_key: bool = False
+) -> tuple[EngineStatus, dict[str, Answer]]:
+    """The engine behind `endpoint`, and the answers that say so, by key.
 
     Raises:
         HostError: no answer to any probe.
     """
     engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
-    asks = [
-        Ask(
-            key=f"probe{path}",
-            path=path,
-            method="GET",
-            time_limit_s=_PROBE_LIMIT_S,
-            max_bytes=_PROBE_MAX_BYTES,
-        )
-        for path in probe_paths(engines)
-    ]
+    asks = probe_asks(engines, has_api_key=has_api_key)
     first = await endpoint.send(asks[0])
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
         raise HostError(
@@ -129,9 +120,7 @@ async def identify(endpoint: Endpoint) -> tuple[EngineStatus, dict[str, Answer]]
             hint="is the engine still loading, or is the port another one? `ss -ltnp` on its machine shows",
         )
     rest = await asyncio.gather(*(endpoint.send(ask) for ask in asks[1:]))
-    answers = {
-        ask.path: replace(answer, key=ask.path) for ask, answer in zip(asks, (first, *rest), strict=True)
-    }
+    answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
     if all(answer.status is None for answer in answers.values()):
         raise HostError(
             f"something listens but gives no HTTP answer: {first.detail or first.problem}",
@@ -189,7 +178,7 @@ def _read(
 def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot | None) -> Deployment:
     model = _model(request, engine)
     name = model.root or model.id
-    parameters = model.parameters or parameters_from_name(model.id) or parameters_from_name(name)
+    parameters = model.parameters or parameters_in_name(model.id) or parameters_in_name(name)
     return Deployment(
         url=request.url,
         engine=engine,

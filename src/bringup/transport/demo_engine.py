@@ -5,9 +5,11 @@ its standard input is closed, so that it never outlives the process that started
 """
 
 import argparse
+import importlib
 import os
 import sys
 import threading
+from typing import Any, cast
 
 CONTEXT_TOKENS = 8192  # split over the slots: llama.cpp gives each an equal part
 SLOTS = 4
@@ -28,8 +30,7 @@ def main() -> None:
 
 def serve(model: str, *, port: int, alias: str, threads: int) -> object:
     """The running server; its constructor returns when the weights are loaded."""
-    import xllamacpp  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs, reportMissingImports]
-
+    xllamacpp = cast("Any", importlib.import_module("xllamacpp"))  # the package has no type stubs
     wanted = xllamacpp.CommonParams()
     wanted.model.path = model
     wanted.model_alias = {alias}
