@@ -1,6 +1,6 @@
 """A report as GitHub-flavoured Markdown, for an issue or a job summary."""
 
-from bringup.report.words import MARKS, cell_text
+from bringup.report.words import MARKS, cell_text, visible
 from bringup.values.finding import Finding, Severity
 from bringup.values.report import Report, Table
 
@@ -40,7 +40,7 @@ def _table(table: Table) -> str:
 
 def _escape(text: str) -> str:
     """`text` that cannot break out of its paragraph or cell."""
-    flat = " ".join(text.split())
+    flat = visible(" ".join(text.split()))
     for character in "\\|<>*_`[]#":
         flat = flat.replace(character, f"\\{character}")
     return flat
@@ -48,4 +48,4 @@ def _escape(text: str) -> str:
 
 def _code(text: str) -> str:
     """`text` for a code span: one line, no back-quotes."""
-    return " ".join(text.split()).replace("`", "'")
+    return visible(" ".join(text.split())).replace("`", "'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from bringup.report.words import MARKS, cell_text
+from bringup.report.words import MARKS, cell_text, visible
 from bringup.values.finding import WORST_FIRST, Finding, Severity
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def _print(console: Console, report: Report, *, show_all: bool) -> None:
 
     worst = report.findings[0].severity if report.findings else Severity.OK
     console.print(
-        Text.assemble((f"{report.verdict}", f"bold {STYLES[worst]}"), "   ", (report.title, "bold"))
+        Text.assemble((f"{report.verdict}", f"bold {STYLES[worst]}"), "   ", (visible(report.title), "bold"))
     )
-    console.print(Text(report.paragraph))
+    console.print(Text(visible(report.paragraph)))
     shown = [one for one in report.findings if show_all or one.severity is not Severity.OK]
     if shown:
         console.print()
@@ -105,7 +105,7 @@ def _finding(finding: Finding) -> RenderableType:
         "  ",
         (finding.id, "bold"),
         "  ",
-        finding.summary,
+        visible(finding.summary),
     )
     labelled = (
         ("wanted", finding.expected),
@@ -113,12 +113,15 @@ def _finding(finding: Finding) -> RenderableType:
         ("do", finding.action),
         ("measure", finding.next_measurement),
     )
-    details = [Text.assemble((f"{label}: ", "dim"), text) for label, text in labelled if text]
+    details = [Text.assemble((f"{label}: ", "dim"), visible(text)) for label, text in labelled if text]
     details += [
-        Text.assemble((f"{one.source}: ", "dim"), (" ".join(one.text.split()), "italic"))
-        for one in finding.evidence
+        Text.assemble((f"{one.source}: ", "dim"), (_one_line(one.text), "italic")) for one in finding.evidence
     ]
     return Group(head, *(Padding(detail, (0, 0, 0, 4)) for detail in details))
+
+
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()))
 
 
 def _table(table: Table, width: int) -> RenderableType:

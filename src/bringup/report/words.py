@@ -1,5 +1,7 @@
 """How a severity and a cell are written, in every format: readable without colour."""
 
+import re
+
 from bringup.values.finding import Severity
 from bringup.values.report import Cell
 
@@ -26,4 +28,19 @@ def cell_text(cell: Cell) -> str:
         return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.4g}" if abs(cell) < 10_000 else f"{cell:,.0f}"
-    return cell
+    return visible(cell)
+
+
+# Controls (C0 but newline, DEL, C1), line separators, bidirectional marks, zero-width characters.
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    r"""`text` with whatever could steer a terminal or hide written out: shown, not obeyed.
+
+    >>> visible("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
