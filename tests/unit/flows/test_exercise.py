@@ -1,5 +1,5 @@
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -28,8 +28,6 @@ class ScriptedEndpoint:
         self.widest = max(self.widest, self.running)
         await asyncio.sleep(0)
         self.running -= 1
-        from dataclasses import replace
-
         return replace(self.script.get(ask.key, Answer(key="", status=200, first_byte_s=0.1)), key=ask.key)
 
     async def close(self):
