@@ -29,6 +29,8 @@ class CommandResult:
     timed_out: bool = False
     skipped: str = ""  # why it was not asked, when it was not
     elapsed_s: float | None = None
+    received_at: float | None = None  # Unix time here when the answer was whole, seconds
+    remark: str = ""  # what the asking noticed: output cut off, a process that SIGKILL does not end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
