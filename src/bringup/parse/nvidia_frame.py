@@ -15,6 +15,7 @@ Lines that begin with `@` are the script's; all others are nvidia-smi's:
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bringup.parse.nvidia_values import gpu_of
 from bringup.values.host import Gpu
@@ -60,7 +61,7 @@ def _answers(lines: Sequence[str], *, is_whole: bool) -> Iterator[Answer]:
     """Each answer with its text. The last line of a cut output is no evidence: a number may be short."""
     fields: tuple[str, ...] = ()
     starts = [place for place, line in enumerate(lines) if line.startswith("@")]
-    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, stop in pairwise([*starts, len(lines)]):
         match lines[start].split():
             case ["@fields", names]:
                 fields = tuple(names.split(","))
