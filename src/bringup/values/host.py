@@ -41,6 +41,20 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInstance:
+    """One MIG device. Compute instances of one GPU instance repeat the same shared memory figure."""
+
+    gpu_index: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    device: int | None = None
+    uuid: str | None = None
+    profile: str | None = None  # "1g.18gb"
+    memory_total: int | None = None  # bytes
+    memory_used: int | None = None  # bytes, of the whole GPU instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU as its driver reports it. `None` = not asked or not told; `said` keeps the driver's words."""
 
@@ -79,6 +93,10 @@ class Gpu:
     vbios: str | None = None
     minor: int | None = None  # /dev/nvidia<minor>; neither the index nor the PCI order
     recovery_action: str | None = None
+    compute_mode: str | None = None  # "E. Process" and "Exclusive_Process" refuse a second process
+    fabric_state: str | None = None  # must be "Completed" on NVSwitch machines
+    name_is_cut: bool = False  # the plain table cuts names at about 24 characters
+    instances: tuple[GpuInstance, ...] = ()  # MIG devices, where the source lists them
     said: dict[str, str] = field(default_factory=dict[str, str])  # field -> the driver's words for "no value"
 
     @property

@@ -1,0 +1,166 @@
+"""nvidia-smi's comma-separated answers: `--query-gpu` and `--query-compute-apps`, with and without header."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.errors import UnreadableAnswer
+from bringup.parse.nvidia_values import absence, count, gpu_of, size
+from bringup.values.host import Absent, Gpu, GpuProcess
+
+# Field of `Gpu` <- names of `--query-gpu`, the best first.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "index": ("index",),
+    "uuid": ("uuid", "gpu_uuid"),
+    "bus_id": ("pci.bus_id", "gpu_bus_id"),
+    "name": ("name", "gpu_name"),
+    "driver_version": ("driver_version",),
+    "compute_capability": ("compute_cap",),
+    "memory_total": ("memory.total",),
+    "memory_reserved": ("memory.reserved",),
+    "memory_used": ("memory.used",),
+    "memory_free": ("memory.free",),
+    "utilization": ("utilization.gpu",),
+    "memory_utilization": ("utilization.memory",),
+    # From Ampere on `power.draw` is an average over one second; it can be absent while `instant` has a value.
+    "power": ("power.draw", "power.draw.average", "power.draw.instant"),
+    "power_limit": ("enforced.power.limit",),
+    "temperature": ("temperature.gpu",),
+    "memory_temperature": ("temperature.memory",),
+    "performance_state": ("pstate",),
+    "clock_sm": ("clocks.sm", "clocks.current.sm"),
+    "clock_memory": ("clocks.mem", "clocks.current.memory"),
+    "clocks_event_reasons": ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
+    "pcie_generation": ("pcie.link.gen.current",),
+    "pcie_generation_max": ("pcie.link.gen.max",),
+    "pcie_width": ("pcie.link.width.current",),
+    "pcie_width_max": ("pcie.link.width.max",),
+    "ecc_mode": ("ecc.mode.current",),
+    "ecc_uncorrected": ("ecc.errors.uncorrected.volatile.total",),
+    "remapped_rows_pending": ("remapped_rows.pending",),
+    "remapped_rows_failure": ("remapped_rows.failure",),
+    "mig_mode": ("mig.mode.current",),
+    "persistence_mode": ("persistence_mode",),
+    "serial": ("serial", "gpu_serial"),
+    "vbios": ("vbios_version",),
+    "recovery_action": ("gpu_recovery_action",),
+    "compute_mode": ("compute_mode",),
+    "fabric_state": ("fabric.state",),
+}
+
+_FREE_TEXT = ("name", "gpu_name", "process_name")  # the only columns whose value could hold ", "
+_ASKED = re.compile(r"--query-[a-z-]+=(?P<fields>[\w.,]+)", re.ASCII)
+_UNIT = re.compile(r"\s*\[[^\]]*\]$")
+_MEMORY_OF_PROCESS = ("used_memory", "used_gpu_memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows of a comma-separated answer by column name, and the lines that are no rows."""
+
+    rows: tuple[dict[str, str], ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+def split_row(line: str, columns: Sequence[str]) -> dict[str, str] | None:
+    """Cells of one row by column; None when the line does not have these columns.
+
+    >>> split_row("0, NVIDIA L40S, 46068", ("index", "name", "memory.total"))
+    {'index': '0', 'name': 'NVIDIA L40S', 'memory.total': '46068'}
+    """
+    cells = [cell.strip() for cell in line.split(", ")]
+    surplus = len(cells) - len(columns)
+    free = [place for place, column in enumerate(columns) if column in _FREE_TEXT]
+    if surplus > 0 and len(free) == 1:
+        start = free[0]
+        cells[start : start + surplus + 1] = [", ".join(cells[start : start + surplus + 1])]
+    if len(cells) != len(columns):
+        return None
+    return dict(zip(columns, cells, strict=True))
+
+
+def read_rows(text: str, columns: Sequence[str] = ()) -> Rows:
+    """Rows of `text`. Without `columns` they are taken from its header line.
+
+    Raises:
+        UnreadableAnswer: neither columns nor a header.
+    """
+    lines = [line for line in (raw.rstrip("\r") for raw in text.split("\n")) if line.strip()]
+    lines = [line for line in lines if not line.startswith("$ ")]
+    if not columns and lines:
+        columns = _header(lines[0])
+        lines = lines[1:]
+    if not columns:
+        raise UnreadableAnswer("no columns and no header line in the answer of nvidia-smi", text=text)
+    found = [(line, split_row(line, columns)) for line in lines]
+    return Rows(
+        rows=tuple(row for _, row in found if row is not None),
+        messages=tuple(line for line, row in found if row is None),
+    )
+
+
+def _header(line: str) -> tuple[str, ...]:
+    """Column names of a header line, units dropped; empty when it is none."""
+    names = tuple(_UNIT.sub("", cell.strip()) for cell in line.split(", "))
+    known = {name for names_of_field in COLUMNS.values() for name in names_of_field}
+    known.update(("timestamp", "pid", "process_name", *_MEMORY_OF_PROCESS))
+    is_header = all(re.fullmatch(r"[A-Za-z_][\w.]*", name, re.ASCII) for name in names)
+    return names if is_header and any(name in known for name in names) else ()
+
+
+def read_gpu(row: Mapping[str, str]) -> Gpu:
+    """The GPU of one row of `--query-gpu`."""
+    cells = {
+        field: tuple(row[name] for name in names if name in row)
+        for field, names in COLUMNS.items()
+        if any(name in row for name in names)
+    }
+    return gpu_of(cells)
+
+
+def read_gpus(text: str, columns: Sequence[str] = ()) -> tuple[Gpu, ...]:
+    """GPUs of a `--query-gpu` answer.
+
+    Raises:
+        UnreadableAnswer: nothing in it is a row.
+    """
+    found = read_rows(text, columns)
+    if found.messages and not found.rows:
+        raise UnreadableAnswer(f"no row in the answer of nvidia-smi: {found.messages[0]!r}", text=text)
+    return tuple(read_gpu(row) for row in found.rows)
+
+
+def read_processes(text: str, columns: Sequence[str] = ()) -> tuple[GpuProcess, ...]:
+    """Processes of a `--query-compute-apps` answer. An empty answer does not mean that the cards are idle.
+
+    Raises:
+        UnreadableAnswer: nothing in it is a row.
+    """
+    found = read_rows(text, columns)
+    if found.messages and not found.rows:
+        raise UnreadableAnswer(f"no row in the answer of nvidia-smi: {found.messages[0]!r}", text=text)
+    return tuple(_processes(found.rows))
+
+
+def _processes(rows: Sequence[Mapping[str, str]]) -> Iterator[GpuProcess]:
+    for row in rows:
+        pid = count(row.get("pid", ""))
+        name = row.get("process_name", "")
+        uuid = row.get("gpu_uuid", "")
+        used = [size(row[column]) for column in _MEMORY_OF_PROCESS if column in row]
+        yield GpuProcess(
+            pid=None if isinstance(pid, Absent) else pid,
+            gpu_uuid=None if absence(uuid) else uuid,
+            name=None if absence(name) else name,
+            memory_used=next((value for value in used if not isinstance(value, Absent)), None),
+        )
+
+
+def asked_columns(command: str) -> tuple[str, ...]:
+    """Fields that a pasted command line asks for.
+
+    >>> asked_columns("$ nvidia-smi --query-gpu=index,name --format=csv")
+    ('index', 'name')
+    """
+    match = _ASKED.search(command)
+    return tuple(match["fields"].split(",")) if match else ()
