@@ -10,6 +10,7 @@ from bringup.values.exchange import Answer, Ask, Problem
 KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
 HEALTH_LIMIT_S = 25.0  # SGLang's health endpoint generates a token and may take 20 s to give up
 PROBE_LIMIT_S = 10.0
+_NOBODY_BEHIND = (502, 503, 504)
 PROBE_BYTES = 4_000_000  # a metrics page has some 100 kB, a models list of a big router 1 MB
 
 
@@ -143,6 +144,10 @@ def _nobody(answers: Mapping[str, Answer]) -> EngineStatus:
         words = "nothing listens on this port"
     elif answers and all(answer.status is None for answer in answers.values()):
         words = f"no answer: {next(iter(answers.values())).detail}"
+    elif answers and all(answer.status in _NOBODY_BEHIND for answer in answers.values()):
+        words = "a proxy answers 502 to 504 on every path: nothing behind it is up"
+    elif any(answer.body[:200].lstrip()[:1] == "<" for answer in answers.values() if answer.status == 200):
+        words = "it serves web pages, not an inference interface"
     else:
         words = "no path answers like an inference server"
     return EngineStatus(engine="unknown", display_name="unknown server", evidence=(words,))

@@ -5,6 +5,7 @@ Source: two builds of llama.cpp (10434 and 11549), recorded answers of running s
 
 from bringup.engines import Engine
 from bringup.engines.llama_cpp.endpoints import HEALTH_MEANING, PROBES, identify
+from bringup.engines.llama_cpp.flags import read_command
 
 ENGINE = Engine(
     display_name="llama.cpp",
@@ -13,4 +14,5 @@ ENGINE = Engine(
     health_path="/health",
     health_meaning=HEALTH_MEANING,
     metrics_path="/metrics",
+    read_command=read_command,
 )

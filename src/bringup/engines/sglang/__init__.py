@@ -5,6 +5,7 @@ Source: SGLang 0.5.23, recorded answers of a running server; `/get_server_info` 
 
 from bringup.engines import Engine
 from bringup.engines.sglang.endpoints import HEALTH_MEANING, PROBES, identify
+from bringup.engines.sglang.flags import read_command
 
 ENGINE = Engine(
     display_name="SGLang",
@@ -13,4 +14,5 @@ ENGINE = Engine(
     health_path="/health",
     health_meaning=HEALTH_MEANING,
     metrics_path="/metrics",
+    read_command=read_command,
 )

@@ -11,7 +11,7 @@ from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, at, bool_at, int_at, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
 from bringup.parse.probe import is_healthy, json_at, samples_at
-from bringup.parse.prometheus import Sample, largest, sum_of_largest, totals
+from bringup.parse.prometheus import Sample, largest, sum_of_largest, total, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
 
@@ -42,6 +42,7 @@ _PER_GROUP = {
     "kv_tokens": "sglang:max_total_num_tokens",
     "output_tokens_per_s": "sglang:gen_throughput",
 }
+_PROBE_PERIOD_S = 1.0  # the health endpoint looks for its token once a second
 _SECRET = re.compile(r"key|token$|password|secret|launch_command")
 
 
@@ -74,7 +75,6 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
-    healthy = is_healthy(answers, "/health")
     gauges = _gauges(samples)
     return sure, EngineStatus(
         engine="sglang",
@@ -82,8 +82,8 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         version=text_at(server, "version"),
         evidence=evidence,
         models=models_in(models),
-        is_healthy=healthy,
-        loading=healthy is False and text_at(server, "status") in (None, "starting"),
+        is_healthy=is_healthy(answers, "/health"),
+        loading=_is_starting(answers, samples),
         health_meaning=HEALTH_MEANING,
         kv=_kv(server, gauges),
         max_running=_max_running(server),
@@ -95,6 +95,18 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         flags=_settings(server),
         metrics=totals(samples, METRICS) | gauges,
     )
+
+
+def _is_starting(answers: Mapping[str, Answer], samples: tuple[Sample, ...]) -> bool:
+    """Whether a 503 of the health endpoint means "not yet" rather than "no more".
+
+    While starting it answers at once; a probe that got no token took a second at least. A server that has
+    produced tokens is not starting.
+    """
+    health = answers.get("/health")
+    if health is None or health.status != 503 or total(samples, "sglang:generation_tokens_total"):
+        return False
+    return health.total_s is None or health.total_s < _PROBE_PERIOD_S
 
 
 def _gauges(samples: tuple[Sample, ...]) -> dict[str, float]:

@@ -5,6 +5,7 @@ Source: vLLM 0.32.0, recorded answers of a running server; metric names back to 
 
 from bringup.engines import Engine
 from bringup.engines.vllm.endpoints import HEALTH_MEANING, PROBES, identify
+from bringup.engines.vllm.flags import read_command
 
 ENGINE = Engine(
     display_name="vLLM",
@@ -13,4 +14,5 @@ ENGINE = Engine(
     health_path="/health",
     health_meaning=HEALTH_MEANING,
     metrics_path="/metrics",
+    read_command=read_command,
 )

@@ -54,13 +54,14 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    is_routed = bool(labels_of(samples, "vllm:current_qps"))  # then /version is the router's own
     used = next((share for name in _USED_SHARE if (share := largest(samples, name)) is not None), None)
     metrics = totals(samples, METRICS)
     labels = labels_of(samples, "vllm:cache_config_info")
     return sure, EngineStatus(
         engine="vllm",
         display_name="vLLM",
-        version=text_at(version, "version"),
+        version=None if is_routed else text_at(version, "version"),
         evidence=evidence,
         models=models_in(models),
         is_healthy=is_healthy(answers, "/health"),
