@@ -10,7 +10,7 @@ from bringup.errors import UsageError
 from bringup.report.json import render_json
 from bringup.report.junit import render_junit
 from bringup.report.markdown import render_markdown
-from bringup.transport.recording import save_recording
+from bringup.transport.recording import save
 from bringup.values.recording import Recording
 from bringup.values.report import Report
 
@@ -55,7 +55,7 @@ def emit(report: Report, recording: Recording | None, options: OutputOptions) ->
 
         write(options.svg, render_svg(report, title="bringup verify"))
     if options.record is not None and recording is not None:
-        save_recording(recording, options.record)
+        save(options.record, recording)
 
 
 def write(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from bringup.flows.verify import VerifyRequest, World
 from bringup.transport import Runner
 from bringup.transport.http_stream import HttpEndpoint, Target
 from bringup.transport.local import LocalRunner
-from bringup.transport.recording import load_recording
+from bringup.transport.recording import load
 from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
 from bringup.transport.sandbox import IsolatedSandbox
 from bringup.transport.ssh import SshRunner
@@ -54,9 +54,10 @@ def replayed(path: Path) -> tuple[VerifyRequest, World]:
     Raises:
         UsageError: the file is no recording.
     """
-    recording = load_recording(path)
+    recording = load(path)
     world = World(
         runner=ReplayRunner(recording) if recording.snapshots else None,
+        runner_after=ReplayRunner(recording, "after") if "after" in recording.snapshots else None,
         endpoint=ReplayEndpoint(recording),
         sandbox=ReplaySandbox(recording),
         taken_at=recording.taken_at,

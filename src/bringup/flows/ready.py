@@ -20,7 +20,7 @@ _CHAT_LIMIT_S = 120.0  # a first request may compile kernels
 _HINTS = {
     State.SQUATTED: "stop the other server or choose another port",
     State.CLOSED: "give the key with `--api-key` or BRINGUP_API_KEY",
-    State.DEAD: "its log says why: `bringup diagnose` reads it",
+    State.DEAD: "its log says why",
 }
 
 

@@ -48,6 +48,7 @@ class World:
     """What a verification reaches: a host (or none), an endpoint, a sandbox; live or replayed."""
 
     runner: Runner | None
+    runner_after: Runner | None = None  # None: the same one answers after the exercises
     endpoint: Endpoint
     sandbox: Sandbox
     taken_at: float | None = None  # of the recording that is replayed
@@ -89,7 +90,7 @@ async def verify(
         on_step=on_step,
     )
     observed = await exercise.run(checks)
-    after = await _look(world.runner, asked, request.target, moment="after")
+    after = await _look(world.runner_after or world.runner, asked, request.target)
     deployment = replace(deployment, host_after=_read(after, asked, world, taken_at))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
@@ -155,16 +156,9 @@ def _chosen_checks(request: VerifyRequest) -> dict[str, Check]:
     }
 
 
-async def _look(
-    runner: Runner | None, asked: Sources, target: Target, *, moment: str = "before"
-) -> dict[str, CommandResult] | None:
+async def _look(runner: Runner | None, asked: Sources, target: Target) -> dict[str, CommandResult] | None:
     """Raw answers of the host at one moment; None without a host."""
-    if runner is None:
-        return None
-    begin = getattr(runner, "at_moment", None)
-    if begin is not None:
-        begin(moment)
-    return await ask_host(runner, asked, target)
+    return None if runner is None else await ask_host(runner, asked, target)
 
 
 def _read(

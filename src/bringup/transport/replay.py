@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bringup.transport.script import CLOCK_KEY
-from bringup.values.exchange import Answer, Ask, Problem
+from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
 from bringup.values.host import CommandResult, Question
 from bringup.values.recording import Recording
 
@@ -39,23 +39,32 @@ class ReplayRunner:
 
 
 class ReplayEndpoint:
-    """The recorded endpoint. With `check` the answers of that check, without it the probes by path."""
+    """The recorded endpoint. A key that is a path names a probe, `check/key` the answer to a check's ask."""
 
-    def __init__(self, recording: Recording, check: str | None = None) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._check = check
-
-    def for_check(self, check: str) -> "ReplayEndpoint":
-        """The same endpoint answering for one check: keys are unique only within a check."""
-        return ReplayEndpoint(self._recording, check)
 
     async def send(self, ask: Ask) -> Answer:
         """The recorded answer; `not_asked` when there is none."""
-        if self._check is None:
-            found = self._recording.probes.get(ask.path)
+        if ask.key.startswith("/"):
+            found = self._recording.probes.get(ask.key)
         else:
-            found = self._recording.answers.get(self._check, {}).get(ask.key)
+            check, _, key = ask.key.partition("/")
+            found = self._recording.answers.get(check, {}).get(key)
         return found or Answer(key=ask.key, problem=Problem.NOT_ASKED, detail=_ABSENT)
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+class ReplaySandbox:
+    """The recorded runs of programs: nothing is executed."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    async def run(self, program: Program) -> ProgramResult:
+        """The recorded result; `unavailable` when there is none."""
+        check, _, key = program.key.partition("/")
+        found = self._recording.programs.get(check, {}).get(key)
+        return found or ProgramResult(key=program.key, unavailable=_ABSENT)
