@@ -1,0 +1,248 @@
+"""A streamed answer is well formed, counted rightly, comes in pieces, and says what the whole one says.
+
+Source: OpenAI's streaming format as vLLM 0.32.0, SGLang 0.5.23 and llama.cpp serve it: `data:` frames of
+JSON, a `finish_reason`, a last frame with `usage` where `stream_options.include_usage` asks for it, `[DONE]`.
+"""
+
+from collections.abc import Iterator
+
+from bringup.checks import Batch, Check, Replies
+from bringup.parse.answer_fault import Fault, fault_finding, fault_of, reply_or_fault
+from bringup.parse.chat import ChatReply, read_reply
+from bringup.parse.chat_request import chat_body
+from bringup.parse.text_difference import first_difference
+from bringup.units import seconds_text
+from bringup.values.deployment import Deployment, Depth
+from bringup.values.exchange import Answer, Ask
+from bringup.values.finding import Evidence, Finding, Judgement, Severity
+
+_PROMPT = "Count from 1 to 20."
+_TOKENS = {Depth.QUICK: 20, Depth.DEFAULT: 40, Depth.FULL: 64}
+_LUMP_EVENTS = 8  # fewer events say nothing about how they were delivered
+_LUMP_S = 0.25  # an answer that is whole sooner than this may fit one packet
+_SOURCE = "answer streaming/streamed"
+
+
+def asks(deployment: Deployment, replies: Replies) -> Batch:
+    """The same question whole and streamed; both once more when the texts differ."""
+    if "again" in replies.answers:
+        return ()
+    if not replies.answers:
+        return _pair(deployment, "whole", "streamed")
+    whole, streamed = replies.answers["whole"], replies.answers["streamed"]
+    if fault_of(whole) or fault_of(streamed) or _text(whole) == _text(streamed):
+        return ()
+    return _pair(deployment, "again", "streamed again")
+
+
+def judge(deployment: Deployment, replies: Replies) -> Judgement:
+    """What is wrong with the stream; one OK when nothing is."""
+    _ = deployment
+    answer = replies.answers.get("streamed")
+    expected = "a stream of JSON frames with text, finish reason, usage and `[DONE]`"
+    reply = reply_or_fault(answer)
+    if isinstance(reply, Fault):
+        return Judgement(findings=(fault_finding("streaming", reply, source=_SOURCE, expected=expected),))
+    whole = reply_or_fault(replies.answers.get("whole"))
+    findings = (
+        *_form(reply),
+        *_ending(reply),
+        *_usage(reply, whole),
+        *_delivery(reply),
+        *_text_difference(reply, whole, replies),
+    )
+    if findings:
+        return Judgement(findings=findings)
+    summary = f"{reply.content_events} well-formed events, same text as the whole answer"
+    return Judgement(
+        findings=(Finding(id="streaming", severity=Severity.OK, summary=summary, expected=expected),)
+    )
+
+
+def _pair(deployment: Deployment, whole: str, streamed: str) -> Batch:
+    model, tokens = deployment.model.id, _TOKENS[deployment.depth]
+    return (
+        Ask(key=whole, body=chat_body(model, _PROMPT, max_tokens=tokens)),
+        Ask(
+            key=streamed,
+            body=chat_body(model, _PROMPT, max_tokens=tokens, stream=True),
+            abort_after_events=8 * tokens + 64,  # a server that never stops is `stopping`'s finding
+        ),
+    )
+
+
+def _form(reply: ChatReply) -> Iterator[Finding]:
+    if not reply.is_stream:
+        yield Finding(
+            id="streaming.ignored",
+            severity=Severity.WARNING,
+            summary="`stream: true` was ignored: the answer came as one JSON body",
+            expected="an event stream",
+            explanation="clients that stream cannot read this answer",
+            action="check the engine's version and the proxy in front of it",
+            evidence=(Evidence(source=_SOURCE, text=reply.everything[:200]),),
+        )
+    if reply.is_stream and reply.flaws:
+        yield Finding(
+            id="streaming.frames",
+            severity=Severity.FAILURE,
+            summary=f"malformed stream: {reply.flaws[0]}",
+            expected="every frame is `data:` with JSON, and `[DONE]` comes last",
+            explanation="clients stop at the first frame that they cannot read, or lose its text",
+            action="ask the engine without the proxy in between; if it is the engine, update it",
+            evidence=tuple(Evidence(source=_SOURCE, text=flaw) for flaw in reply.flaws[:5]),
+        )
+
+
+def _ending(reply: ChatReply) -> Iterator[Finding]:
+    if not reply.is_stream:
+        return
+    if reply.finish_reason is None:
+        yield Finding(
+            id="streaming.finish",
+            severity=Severity.FAILURE if not reply.has_done else Severity.WARNING,
+            summary="the stream ends without a finish reason"
+            + ("" if reply.has_done else " and without `[DONE]`"),
+            expected="`finish_reason` in the last frame of the choice",
+            explanation="a client cannot tell a whole answer from one that was cut off",
+            action="look for a proxy that cuts streams, or an engine that dropped the request",
+            evidence=(Evidence(source=_SOURCE, text=f"...{reply.everything[-80:]}"),),
+        )
+    elif not reply.has_done:
+        yield Finding(
+            id="streaming.done",
+            severity=Severity.WARNING,
+            summary="the stream ends without `[DONE]`",
+            expected="`data: [DONE]` as the last frame",
+            explanation="clients that wait for it hang until the connection closes",
+            action="check what stands between engine and client",
+            evidence=(Evidence(source=_SOURCE, text=f"finish_reason `{reply.finish_reason}`, no `[DONE]`"),),
+        )
+    if not reply.everything and not reply.tool_calls and reply.has_done:
+        yield Finding(
+            id="streaming.empty",
+            severity=Severity.WARNING,
+            summary="the stream carries no text at all",
+            expected="text deltas",
+            explanation="the answer is lost on the way, or the model ended its turn at once",
+            action="compare with the answer that is not streamed",
+        )
+
+
+def _usage(reply: ChatReply, whole: ChatReply | Fault) -> Iterator[Finding]:
+    tokens = reply.completion_tokens
+    if tokens is None:
+        if reply.is_stream:
+            yield Finding(
+                id="streaming.usage",
+                severity=Severity.NOTE,
+                summary="the stream carries no usage",
+                expected="a frame with `usage`, as `stream_options.include_usage` asks for",
+                explanation="tokens of streamed answers can then only be estimated",
+                action="look for a newer version of the engine or proxy",
+            )
+        return
+    if (wrong := _wrong_count(reply, tokens, whole)) is None:
+        return
+    yield Finding(
+        id="streaming.usage",
+        severity=Severity.WARNING,
+        summary=f"usage is wrong: {wrong}",
+        expected="`completion_tokens` is the number of tokens that were generated",
+        explanation="billing, quotas and every tokens-per-second figure rest on it",
+        action="check what rewrites usage between engine and client, or the engine's version",
+        evidence=(
+            Evidence(source=_SOURCE, text=f"completion_tokens {tokens}, {reply.content_events} events"),
+        ),
+    )
+
+
+def _wrong_count(reply: ChatReply, tokens: int, whole: ChatReply | Fault) -> str | None:
+    """Why a count of tokens cannot be right, in words; None when it may be."""
+    text = reply.everything
+    # at most 40 characters to a token, and at least a byte, apart from a few template marks
+    if len(text) > 40 * tokens or tokens > len(text.encode()) + 16:
+        return f"{tokens} tokens for {len(text)} characters"
+    if reply.content_events > 1.25 * tokens + 2:
+        return f"{tokens} tokens, but {reply.content_events} events carried text"
+    if isinstance(whole, Fault) or whole.completion_tokens is None or whole.everything != text:
+        return None
+    if abs(whole.completion_tokens - tokens) > max(2, 0.1 * tokens):
+        return f"{tokens} tokens streamed against {whole.completion_tokens} for the same text whole"
+    return None
+
+
+def _delivery(reply: ChatReply) -> Iterator[Finding]:
+    """A finding when the text of a long answer came in one lump at its end."""
+    times = reply.event_times
+    if len(times) < _LUMP_EVENTS or times[-1] < _LUMP_S:
+        return
+    reads = len(set(times))
+    if reads > max(2, len(times) // 8):
+        return
+    yield Finding(
+        id="streaming.lump",
+        severity=Severity.WARNING,
+        summary=f"{len(times)} events came in {reads} {'read' if reads == 1 else 'reads'}, the first after "
+        f"{seconds_text(times[0])} of {seconds_text(times[-1])}",
+        expected="events arrive as the tokens are made",
+        explanation="something buffers the stream: users wait as if it were not streamed",
+        action="switch buffering off in the proxy (nginx: `proxy_buffering off`)",
+        evidence=(Evidence(source=_SOURCE, text=f"arrivals of text: {_times(times)}"),),
+    )
+
+
+def _times(times: tuple[float, ...]) -> str:
+    return ", ".join(seconds_text(moment) for moment in sorted(set(times))[:4])
+
+
+def _text_difference(streamed: ChatReply, whole: ChatReply | Fault, replies: Replies) -> Iterator[Finding]:
+    if isinstance(whole, Fault):
+        expected = "the same question answered without streaming"
+        yield fault_finding("streaming.whole", whole, source="answer streaming/whole", expected=expected)
+        return
+    place = first_difference(whole.everything, streamed.everything)
+    if place is None or streamed.flaws:
+        return
+    severity, explanation = _weigh(replies, whole.everything, streamed.everything)
+    yield Finding(
+        id="streaming.text",
+        severity=severity,
+        summary=f"streamed and whole answer differ {place}",
+        expected="the same text at temperature 0",
+        explanation=explanation,
+        action="see `determinism`; if that is clean, suspect the engine's streaming detokeniser or parser",
+        evidence=(
+            Evidence(source="answer streaming/whole", text=whole.everything[:200]),
+            Evidence(source=_SOURCE, text=streamed.everything[:200]),
+        ),
+    )
+
+
+def _weigh(replies: Replies, whole: str, streamed: str) -> tuple[Severity, str]:
+    """How bad a difference is, by what the repetition showed."""
+    if "\ufffd" in streamed and "\ufffd" not in whole:
+        return Severity.FAILURE, "the stream cuts characters of several bytes in two: text is lost for good"
+    if whole.split() == streamed.split():
+        return Severity.NOTE, "only white space differs"
+    again, streamed_again = replies.answers.get("again"), replies.answers.get("streamed again")
+    if again is None or streamed_again is None or fault_of(again) or fault_of(streamed_again):
+        return Severity.WARNING, "the streamed path may alter text; the repetition brought no answer"
+    if _text(again) == whole and _text(streamed_again) == streamed:
+        return Severity.WARNING, "it came again on repetition: the streamed path alters the text"
+    if {whole, streamed} & {_text(again), _text(streamed_again)}:
+        return (
+            Severity.NOTE,
+            "on repetition it was otherwise: answers vary with what else is in the batch, streamed or not",
+        )
+    return (
+        Severity.WARNING,
+        "four answers to one question at temperature 0, and no two that tell which is right",
+    )
+
+
+def _text(answer: Answer) -> str:
+    return read_reply(answer).everything
+
+
+CHECK = Check(title="streams an answer", depth=Depth.QUICK, asks=asks, judge=judge)
