@@ -1,5 +1,86 @@
-"""The `bringup` command: a table of names, modules and one-line helps; a command is imported when it is run."""
+"""The `bringup` command: names, modules and one-line helps; a command is imported when it is run."""
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from bringup import __version__
+from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError
+
+# One line per command, so that `bringup --help` imports none of them.
+COMMANDS = {
+    "verify": "Verify a running model: does it work, what does it cost, what is left.",
+    "demo": "Bring a small real model up on this machine, verify it, take it down.",
+    "checks": "List the checks that `verify` makes.",
+    "completion": "Print the shell completion script for bash, zsh or fish.",
+}
 
 
-def main() -> None:
-    """Run the command line."""
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"bringup.cli.{cmd_name}")
+        return module.command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bringup")
+def bringup() -> None:
+    r"""Bring an open-weight model up on GPU machines and prove that it is up.
+
+    \b
+    Examples:
+      bringup demo                                    a small model on this machine, no GPU needed
+      bringup verify http://gpubox:8000               function checks over the network
+      bringup verify http://gpubox:8000 --host gpubox and its machine, over SSH
+      bringup verify :8000 --full --json              everything, as JSON
+
+    \b
+    Exit codes: 0 good - 1 warnings or failures - 2 usage - 3 not reachable - 4 answer not understood -
+    5 engine failed to start - 7 something could not be measured and nothing is worse - 130 interrupted
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its documented code."""
+    try:
+        code = bringup.main(prog_name="bringup", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except BringupError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): say nothing, and keep Python from trying again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,10 +1,16 @@
 """One folder per engine. Its `ENGINE` record says how its endpoint is recognised and read."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from bringup.values.engine import EngineStatus
-from bringup.values.exchange import Answer
+from bringup.parse.proxy import proxies_in_front
+from bringup.values.engine import EngineSpec, EngineStatus
+from bringup.values.exchange import Answer, Ask, Problem
+
+KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
+HEALTH_LIMIT_S = 25.0  # SGLang's health endpoint generates a token and may take 20 s to give up
+PROBE_LIMIT_S = 10.0
+PROBE_BYTES = 4_000_000  # a metrics page has some 100 kB, a models list of a big router 1 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +22,127 @@ class Engine:
     """
 
     display_name: str  # "vLLM"
-    probes: tuple[str, ...]  # GET paths, without key or body
+    probes: tuple[str, ...]  # GET paths, without body
     identify: Callable[[Mapping[str, Answer]], tuple[float, EngineStatus] | None]
     health_path: str  # the endpoint that says most about being able to generate
     health_meaning: str  # what its 200 proves and what not
+    metrics_path: str | None = None  # where it serves its metrics, when it does
+    read_command: Callable[[Sequence[str]], EngineSpec | None] | None = None  # None: not its command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clue:
+    """One sign that the server is this engine."""
+
+    holds: bool
+    weight: float  # 0..1: how sure this sign alone makes us
+    words: str  # "the models are owned by `vllm`"
+
+
+def weigh(clues: Iterable[Clue]) -> tuple[float, tuple[str, ...]]:
+    """How sure the clues that hold make us, together, and their words.
+
+    >>> weigh([Clue(holds=True, weight=0.5, words="a"), Clue(holds=True, weight=0.5, words="b")])
+    (0.75, ('a', 'b'))
+    """
+    doubt = 1.0
+    words: list[str] = []
+    for clue in clues:
+        if clue.holds:
+            doubt *= 1.0 - clue.weight
+            words.append(clue.words)
+    return 1.0 - doubt, tuple(words)
+
+
+def probe_paths(engines: Mapping[str, Engine]) -> tuple[str, ...]:
+    """Every path that some engine wants asked, once each, in a steady order."""
+    return tuple(sorted({path for engine in engines.values() for path in engine.probes}))
+
+
+def probe_asks(engines: Mapping[str, Engine], *, has_api_key: bool = False) -> tuple[Ask, ...]:
+    """The requests that `surest` judges; each one's key is its path. They only read.
+
+    With an API key the metrics are asked once more without it, to see whether they lie open.
+    """
+    health = {engine.health_path for engine in engines.values()} | {"/health"}
+    asks = [
+        Ask(
+            key=path,
+            path=path,
+            method="GET",
+            time_limit_s=HEALTH_LIMIT_S if path in health else PROBE_LIMIT_S,
+            max_bytes=PROBE_BYTES,
+        )
+        for path in probe_paths(engines)
+    ]
+    if has_api_key:
+        metrics = {engine.metrics_path for engine in engines.values() if engine.metrics_path}
+        asks += [
+            replace(ask, key=f"{ask.key}{KEYLESS}", authorize=False) for ask in asks if ask.path in metrics
+        ]
+    return tuple(asks)
+
+
+def surest(engines: Mapping[str, Engine], answers: Mapping[str, Answer]) -> EngineStatus:
+    """The status read by the engine that is surest of itself; `unknown` when none is.
+
+    Ties go to the first name in alphabetical order, so that the same answers always give the same status.
+    """
+    best: tuple[float, EngineStatus] = (0.0, _nobody(answers))
+    metrics_path: str | None = "/metrics"
+    for _, engine in sorted(engines.items()):
+        read = engine.identify(answers)
+        if read is not None and read[0] > best[0]:
+            best, metrics_path = read, engine.metrics_path
+    status = best[1]
+    needs_key = status.needs_key or _is_closed(answers)
+    closed = ("every path answers 401 or 403: it needs a key, or another one",)
+    return replace(
+        status,
+        proxy=status.proxy or ", ".join(proxies_in_front(answers)) or None,
+        metrics_open=_is_open(answers, metrics_path) if status.metrics_open is None else status.metrics_open,
+        needs_key=needs_key,
+        evidence=status.evidence + (closed if _all_closed(answers) else ()),
+    )
+
+
+def spec_of(engines: Mapping[str, Engine], argv: Sequence[str]) -> EngineSpec | None:
+    """The engine as its command line wants it; None when it is no known engine's command."""
+    for _, engine in sorted(engines.items()):
+        spec = engine.read_command(argv) if engine.read_command is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _is_open(answers: Mapping[str, Answer], path: str | None) -> bool | None:
+    """Whether the metrics were given without a key; None when that was not asked."""
+    if path is None:
+        return None
+    answer = answers.get(f"{path}{KEYLESS}") or answers.get(path)
+    if answer is None or answer.status is None:
+        return None
+    return answer.status == 200
+
+
+def _is_closed(answers: Mapping[str, Answer]) -> bool:
+    """The models are not shown, for want of a key."""
+    models = answers.get("/v1/models")
+    return (models is not None and models.status in (401, 403)) or _all_closed(answers)
+
+
+def _all_closed(answers: Mapping[str, Answer]) -> bool:
+    statuses = [answer.status for answer in answers.values() if answer.status is not None]
+    return bool(statuses) and all(status in (401, 403) for status in statuses)
+
+
+def _nobody(answers: Mapping[str, Answer]) -> EngineStatus:
+    """The status when no engine recognises itself."""
+    problems = {answer.problem for answer in answers.values()}
+    if answers and problems == {Problem.REFUSED}:
+        words = "nothing listens on this port"
+    elif answers and all(answer.status is None for answer in answers.values()):
+        words = f"no answer: {next(iter(answers.values())).detail}"
+    else:
+        words = "no path answers like an inference server"
+    return EngineStatus(engine="unknown", display_name="unknown server", evidence=(words,))

@@ -41,6 +41,8 @@ class EngineStatus:
     evidence: tuple[str, ...] = ()  # what the identification rests on, in words
     models: tuple[ServedModel, ...] = ()
     is_healthy: bool | None = None
+    loading: bool = False  # it answers, and says that the model is not up yet
+    needs_key: bool = False  # what it serves is closed without a key, or with the one given
     health_meaning: str = ""  # what a 200 of this engine's health endpoint does and does not prove
     kv: KvCapacity = field(default_factory=KvCapacity)
     max_running: int | None = None  # max_num_seqs, max_running_requests, slots

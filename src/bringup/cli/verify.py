@@ -1,0 +1,150 @@
+"""`bringup verify`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from bringup.cli.output import OutputOptions, emit
+from bringup.cli.progress import ProgressLine
+from bringup.errors import UsageError
+from bringup.flows.reach import reach, replayed
+from bringup.flows.verify import Verification, VerifyRequest, verify
+from bringup.machine import Target as HostTarget
+from bringup.transport.http_stream import Target, target_of
+from bringup.values.deployment import Depth, Wanted
+
+
+@click.command("verify", context_settings={"ignore_unknown_options": False})
+@click.argument("url", required=False)
+@click.option("--host", metavar="USER@HOST", help="The engine's machine, any OpenSSH destination.")
+@click.option("--gpus", metavar="0-3", help="GPUs that carry the model: indices, UUIDs or PCI bus ids.")
+@click.option("--model", metavar="ID", help="The model id that must be served.")
+@click.option(
+    "--context", "context_tokens", type=int, metavar="N", help="Context length that must be served."
+)
+@click.option("--long-context", type=int, metavar="N", help="Tokens of the needle exercise.")
+@click.option("--quick", "depth", flag_value="quick", help="Under 10 s of requests on a small model.")
+@click.option("--full", "depth", flag_value="full", help="Every check.")
+@click.option("--only", multiple=True, metavar="CHECK", help="Only this check (repeatable).")
+@click.option("--skip", multiple=True, metavar="CHECK", help="Not this check (repeatable).")
+@click.option("--budget", type=float, metavar="S", help="Seconds for all requests together.")
+@click.option("--unit", metavar="NAME", help="systemd unit of the engine, instead of asking the port.")
+@click.option("--container", metavar="NAME", help="Container of the engine, instead of asking the port.")
+@click.option(
+    "--api-key", envvar="BRINGUP_API_KEY", show_envvar=True, metavar="KEY", help="Key of the endpoint."
+)
+@click.option("--cacert", type=click.Path(exists=True, dir_okay=False), help="CA file of the endpoint.")
+@click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate.")
+@click.option("--record", type=click.Path(path_type=Path), help="Write everything observed to FILE.")
+@click.option(
+    "--from", "from_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Replay FILE."
+)
+@click.option("--json", "format_", flag_value="json", help="Report as JSON on standard output.")
+@click.option("--markdown", "format_", flag_value="markdown", help="Report as Markdown on standard output.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML to FILE.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the verdict as a picture to FILE.")
+@click.option("--all", "show_all", is_flag=True, help="Show the findings that are fine, too.")
+@click.option("--no-color", is_flag=True, help="No colour (also: NO_COLOR).")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.pass_context
+def command(ctx: click.Context, url: str | None, **options: object) -> None:
+    r"""Verify a running model at URL: first that it works, then what it costs, then how much is left.
+
+    \b
+    Examples:
+      bringup verify http://127.0.0.1:8000
+      bringup verify http://gpubox:8000 --host gpubox --gpus 0-3
+      bringup verify :8000 --quick --json
+      bringup verify https://llm.example/v1 --api-key KEY --full --junit verify.xml
+      bringup verify --from monday.json.gz
+    """
+    ctx.exit(_run(url, options))
+
+
+def _run(url: str | None, options: dict[str, object]) -> int:
+    output = OutputOptions(
+        format=str(options["format_"] or "text"),
+        junit=_path(options["junit"]),
+        svg=_path(options["svg"]),
+        record=_path(options["record"]),
+        is_plain=options["no_color"] is True,
+        show_all=options["show_all"] is True,
+    )
+    with ProgressLine(enabled=options["quiet"] is not True) as progress:
+        outcome = asyncio.run(_verified(url, options, progress))
+    emit(outcome.report, outcome.recording, output)
+    return outcome.report.exit_code
+
+
+async def _verified(url: str | None, options: dict[str, object], progress: ProgressLine) -> Verification:
+    from_file = _path(options["from_file"])
+    if from_file is not None:
+        if url is not None or options["host"] is not None:
+            raise UsageError("`--from` replays a recording: it takes no URL and no --host")
+        request, world = replayed(from_file)
+        return await verify(request, world)
+    if url is None:
+        raise UsageError("which endpoint?", hint="bringup verify http://HOST:PORT, or --from FILE")
+    target = target_of(
+        f"127.0.0.1{url}" if url.startswith(":") else url,
+        api_key=_text(options["api_key"]),
+        ca_file=_text(options["cacert"]),
+        verify_tls=options["insecure"] is not True,
+    )
+    async with reach(target, host=_text(options["host"])) as world:
+        return await verify(_request(target, options), world, on_step=progress.step)
+
+
+def _request(target: Target, options: dict[str, object]) -> VerifyRequest:
+    only, skip = options["only"], options["skip"]
+    return VerifyRequest(
+        url=target.url,
+        depth=Depth[str(options["depth"] or "default").upper()],
+        wanted=Wanted(
+            model=_text(options["model"]),
+            context_tokens=_number(options["context_tokens"]),
+            long_context_tokens=_number(options["long_context"]),
+            gpus=gpu_names(_text(options["gpus"]) or ""),
+        ),
+        has_api_key=target.api_key is not None,
+        is_tls=target.scheme == "https",
+        only=tuple(str(name) for name in only) if isinstance(only, tuple) else (),
+        skip=tuple(str(name) for name in skip) if isinstance(skip, tuple) else (),
+        budget_s=_seconds(options["budget"]),
+        target=HostTarget(
+            port=target.port, unit=_text(options["unit"]), container=_text(options["container"])
+        ),
+    )
+
+
+def gpu_names(text: str) -> tuple[str, ...]:
+    """Indices, UUIDs or bus ids out of `0-3,5` or `GPU-..,0000:06:00.0`.
+
+    >>> gpu_names("0-2,5")
+    ('0', '1', '2', '5')
+    """
+    names: list[str] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        first, dash, last = part.partition("-")
+        if dash and first.isdigit() and last.isdigit():
+            names += [str(index) for index in range(int(first), int(last) + 1)]
+        else:
+            names.append(part)
+    return tuple(names)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _path(value: object) -> Path | None:
+    return value if isinstance(value, Path) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _seconds(value: object) -> float | None:
+    return value if isinstance(value, float) else None

@@ -1,0 +1,125 @@
+"""What a verification reaches, live or from a recording: host, endpoint, sandbox."""
+
+import ipaddress
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bringup.errors import UsageError
+from bringup.flows.verify import VerifyRequest, World
+from bringup.transport import Runner
+from bringup.transport.http_stream import HttpEndpoint, Target
+from bringup.transport.local import LocalRunner
+from bringup.transport.recording import load_recording
+from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
+from bringup.transport.sandbox import IsolatedSandbox
+from bringup.transport.ssh import SshRunner
+from bringup.values.deployment import Depth, Wanted
+from bringup.values.recording import Recording
+
+
+@asynccontextmanager
+async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
+    """The live world around `target`: its machine is `host`, or this one when the address is ours.
+
+    A loopback address together with a host means the host's loopback: it is reached through a forwarded port.
+
+    Raises:
+        HostError: the host could not be reached.
+    """
+    runner: Runner | None = None
+    reached = target
+    if host is not None:
+        ssh = SshRunner(host)
+        runner = ssh
+        if _is_loopback(target.host):
+            port = await ssh.forward(target.host, target.port)
+            reached = replace(target, host="127.0.0.1", port=port)
+    elif is_this_machine(target.host):
+        runner = LocalRunner()
+    endpoint = HttpEndpoint(reached)
+    try:
+        yield World(runner=runner, endpoint=endpoint, sandbox=IsolatedSandbox())
+    finally:
+        await endpoint.close()
+        if runner is not None:
+            await runner.close()
+
+
+def replayed(path: Path) -> tuple[VerifyRequest, World]:
+    """The request and the world of a recording.
+
+    Raises:
+        UsageError: the file is no recording.
+    """
+    recording = load_recording(path)
+    world = World(
+        runner=ReplayRunner(recording) if recording.snapshots else None,
+        endpoint=ReplayEndpoint(recording),
+        sandbox=ReplaySandbox(recording),
+        taken_at=recording.taken_at,
+        duration_s=recording.duration_s,
+        is_replay=True,
+    )
+    return _request_of(recording, path), world
+
+
+def _request_of(recording: Recording, path: Path) -> VerifyRequest:
+    options = recording.options
+
+    def text(name: str) -> str | None:
+        value = options.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(name: str) -> int | None:
+        value = options.get(name)
+        return value if isinstance(value, int) else None
+
+    def names(name: str) -> tuple[str, ...]:
+        value = options.get(name)
+        return tuple(str(one) for one in value) if isinstance(value, list | tuple) else ()
+
+    depth = (text("depth") or "default").upper()
+    if depth not in Depth.__members__:
+        raise UsageError(f"{path} was recorded at an unknown depth `{depth.lower()}`")
+    return VerifyRequest(
+        url=recording.url,
+        depth=Depth[depth],
+        wanted=Wanted(
+            model=text("model"),
+            context_tokens=number("context_tokens"),
+            long_context_tokens=number("long_context_tokens"),
+            gpus=names("gpus"),
+        ),
+        has_api_key=options.get("has_api_key") is True,
+        is_tls=options.get("is_tls") is True,
+        only=names("only"),
+        skip=names("skip"),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether `host` names an address of this machine: one that a socket here can be bound to."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return True
+    return False

@@ -1,0 +1,60 @@
+"""Takes a snapshot of a host: every question of every vendor and subject, in one round trip."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from bringup import registry
+from bringup.machine import Subject, Target
+from bringup.transport import Runner
+from bringup.values.host import CommandResult, HostSnapshot, Question
+from bringup.vendors import Vendor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Who asks a host: GPU makers and subjects of the operating system."""
+
+    vendors: Mapping[str, Vendor]
+    subjects: Mapping[str, Subject]
+
+    def questions(self, target: Target) -> tuple[Question, ...]:
+        """All questions of a snapshot."""
+        asked = [question for vendor in self.vendors.values() for question in vendor.questions]
+        for subject in self.subjects.values():
+            asked += subject.questions(target)
+        return tuple(asked)
+
+
+def sources() -> Sources:
+    """All vendors and subjects that there are."""
+    return Sources(
+        vendors=cast("Mapping[str, Vendor]", registry.load("bringup.vendors", "VENDOR")),
+        subjects=cast("Mapping[str, Subject]", registry.load("bringup.machine", "SUBJECT")),
+    )
+
+
+async def ask_host(runner: Runner, asked: Sources, target: Target) -> dict[str, CommandResult]:
+    """The raw answers of one snapshot, by question key."""
+    return dict(await runner.ask(asked.questions(target)))
+
+
+def read_snapshot(
+    results: Mapping[str, CommandResult], asked: Sources, *, host: str, taken_at: float
+) -> HostSnapshot:
+    """The snapshot that the raw answers of one moment amount to."""
+    snapshot = HostSnapshot(taken_at=taken_at, host=host)
+    for vendor in asked.vendors.values():
+        reading = vendor.read(results)
+        states = [state for state in (snapshot.gpu_state, reading.state) if state]
+        snapshot = replace(
+            snapshot,
+            gpus=(*snapshot.gpus, *reading.gpus),
+            processes=(*snapshot.processes, *reading.processes),
+            links=(*snapshot.links, *reading.links),
+            gpu_state="; ".join(states) or None,
+            missing=(*snapshot.missing, *reading.missing),
+        )
+    for subject in asked.subjects.values():
+        snapshot = subject.read(snapshot, results)
+    return snapshot

@@ -1,0 +1,245 @@
+"""Verifies a running model: identify, exercise, look at the machine again, judge, report."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from bringup import __version__, registry
+from bringup.checks import Check
+from bringup.engines import Engine, probe_asks, surest
+from bringup.errors import HostError, UsageError
+from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
+from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
+from bringup.machine import Target
+from bringup.parse.model_size import parameters_in_name
+from bringup.report.build import Judged, build_report
+from bringup.transport import Endpoint, Runner
+from bringup.values.deployment import Ability, Deployment, Depth, Wanted
+from bringup.values.engine import EngineStatus, ServedModel
+from bringup.values.exchange import Answer, Problem
+from bringup.values.host import CommandResult, HostSnapshot
+from bringup.values.recording import Recording
+from bringup.values.report import Report
+
+BUDGET_S = {Depth.QUICK: 60.0, Depth.DEFAULT: 600.0, Depth.FULL: 1800.0}
+_SMALL = 1.0e9  # parameters; see values.deployment.Ability
+_CAPABLE = 7.0e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What is to be verified and how thoroughly."""
+
+    url: str  # normalised
+    depth: Depth = Depth.DEFAULT
+    wanted: Wanted = field(default_factory=Wanted)
+    has_api_key: bool = False
+    is_tls: bool = False
+    only: tuple[str, ...] = ()  # check names; empty: all
+    skip: tuple[str, ...] = ()
+    budget_s: float | None = None  # seconds for all requests together
+    target: Target = field(default_factory=Target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a verification reaches: a host (or none), an endpoint, a sandbox; live or replayed."""
+
+    runner: Runner | None
+    endpoint: Endpoint
+    sandbox: Sandbox
+    taken_at: float | None = None  # of the recording that is replayed
+    duration_s: float | None = None
+    is_replay: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The report and everything it rests on."""
+
+    report: Report
+    recording: Recording
+
+
+async def verify(
+    request: VerifyRequest, world: World, *, on_step: Callable[[Step], None] = lambda _step: None
+) -> Verification:
+    """The verification of one endpoint.
+
+    Raises:
+        HostError: nothing answers at the URL, or the host could not be asked.
+        UsageError: an unknown check, or a model that is not served.
+    """
+    begun = time.monotonic()
+    taken_at = time.time() if world.taken_at is None else world.taken_at
+    checks = _chosen_checks(request)
+    asked = sources()
+    on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
+    (engine, probes), before = await asyncio.gather(
+        identify(world.endpoint, has_api_key=request.has_api_key), _look(world.runner, asked, request.target)
+    )
+    deployment = _deployment(request, engine, _read(before, asked, world, taken_at))
+    exercise = Exercise(
+        deployment,
+        world.endpoint,
+        world.sandbox,
+        budget_s=request.budget_s or BUDGET_S[request.depth],
+        on_step=on_step,
+    )
+    observed = await exercise.run(checks)
+    after = await _look(world.runner, asked, request.target, moment="after")
+    deployment = replace(deployment, host_after=_read(after, asked, world, taken_at))
+    duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
+    report = build_report(
+        deployment,
+        judge(deployment, checks, observed),
+        taken_at=taken_at,
+        duration_s=duration_s,
+        tool_version=__version__,
+    )
+    recording = _recording(request, world, report, probes, observed, {"before": before, "after": after})
+    return Verification(report=report, recording=recording)
+
+
+async def identify(
+    endpoint: Endpoint, *, has_api_key: bool = False
+) -> tuple[EngineStatus, dict[str, Answer]]:
+    """The engine behind `endpoint`, and the answers that say so, by key.
+
+    Raises:
+        HostError: no answer to any probe.
+    """
+    engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
+    asks = probe_asks(engines, has_api_key=has_api_key)
+    first = await endpoint.send(asks[0])
+    if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
+        raise HostError(
+            f"no endpoint answered: {first.detail or first.problem}",
+            hint="is the engine still loading, or is the port another one? `ss -ltnp` on its machine shows",
+        )
+    rest = await asyncio.gather(*(endpoint.send(ask) for ask in asks[1:]))
+    answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
+    if all(answer.status is None for answer in answers.values()):
+        raise HostError(
+            f"something listens but gives no HTTP answer: {first.detail or first.problem}",
+            hint="is this the engine's port, and http or https?",
+        )
+    return surest(engines, answers), answers
+
+
+def judge(deployment: Deployment, checks: Mapping[str, Check], observed: Observed) -> tuple[Judged, ...]:
+    """What every check concludes."""
+    return tuple(
+        Judged(
+            name=name,
+            title=check.title,
+            section=check.section,
+            judgement=check.judge(deployment, observed.replies_of(name, with_everyone=check.reads_all)),
+        )
+        for name, check in checks.items()
+    )
+
+
+def _chosen_checks(request: VerifyRequest) -> dict[str, Check]:
+    every = cast("dict[str, Check]", registry.load("bringup.checks", "CHECK"))
+    for name in (*request.only, *request.skip):
+        if name not in every:
+            raise UsageError(f"there is no check `{name}`", hint=f"the checks are: {', '.join(every)}")
+    return {
+        name: check
+        for name, check in every.items()
+        if name not in request.skip
+        and (name in request.only if request.only else check.depth <= request.depth)
+    }
+
+
+async def _look(
+    runner: Runner | None, asked: Sources, target: Target, *, moment: str = "before"
+) -> dict[str, CommandResult] | None:
+    """Raw answers of the host at one moment; None without a host."""
+    if runner is None:
+        return None
+    begin = getattr(runner, "at_moment", None)
+    if begin is not None:
+        begin(moment)
+    return await ask_host(runner, asked, target)
+
+
+def _read(
+    results: Mapping[str, CommandResult] | None, asked: Sources, world: World, taken_at: float
+) -> HostSnapshot | None:
+    if results is None or world.runner is None:
+        return None
+    return read_snapshot(results, asked, host=world.runner.host, taken_at=taken_at)
+
+
+def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot | None) -> Deployment:
+    model = _model(request, engine)
+    name = model.root or model.id
+    parameters = model.parameters or parameters_in_name(model.id) or parameters_in_name(name)
+    return Deployment(
+        url=request.url,
+        engine=engine,
+        model=replace(model, parameters=parameters),
+        ability=ability_of(parameters),
+        depth=request.depth,
+        wanted=request.wanted,
+        host=host,
+        has_api_key=request.has_api_key,
+        is_tls=request.is_tls,
+    )
+
+
+def ability_of(parameters: int | None) -> Ability:
+    """What a model of so many parameters is expected to manage."""
+    if parameters is None:
+        return Ability.UNKNOWN
+    if parameters < _SMALL:
+        return Ability.TINY
+    return Ability.SMALL if parameters < _CAPABLE else Ability.CAPABLE
+
+
+def _model(request: VerifyRequest, engine: EngineStatus) -> ServedModel:
+    """The model to exercise: the wanted one, else the first that is no adapter."""
+    wanted = request.wanted.model
+    for model in engine.models:
+        if wanted in (model.id, model.root):
+            return model
+    if wanted is not None:
+        return ServedModel(id=wanted)
+    whole = [model for model in engine.models if not model.is_adapter]
+    return next(iter(whole or engine.models), ServedModel(id="default"))
+
+
+def _recording(
+    request: VerifyRequest,
+    world: World,
+    report: Report,
+    probes: dict[str, Answer],
+    observed: Observed,
+    snapshots: Mapping[str, dict[str, CommandResult] | None],
+) -> Recording:
+    return Recording(
+        tool_version=__version__,
+        taken_at=report.taken_at,
+        duration_s=report.duration_s,
+        host=world.runner.host if world.runner is not None else "",
+        url=request.url,
+        options={
+            "depth": request.depth.name.lower(),
+            "model": request.wanted.model,
+            "context_tokens": request.wanted.context_tokens,
+            "long_context_tokens": request.wanted.long_context_tokens,
+            "gpus": list(request.wanted.gpus),
+            "has_api_key": request.has_api_key,
+            "is_tls": request.is_tls,
+            "only": list(request.only),
+            "skip": list(request.skip),
+        },
+        snapshots={moment: results for moment, results in snapshots.items() if results is not None},
+        probes=probes,
+        answers=observed.answers,
+        programs=observed.programs,
+    )

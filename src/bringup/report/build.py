@@ -1,0 +1,315 @@
+"""Judgements of a run to a `Report`: the verdict, its paragraph, findings worst first, tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
+from bringup.units import mib_text, seconds_text
+from bringup.values.deployment import Deployment
+from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
+from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.report import Cell, Report, Table
+
+SECTIONS = ("function", "resources", "capacity")
+_TITLES = {
+    Severity.OK: "works",
+    Severity.NOTE: "works",
+    Severity.UNKNOWN: "works, not fully measured",
+    Severity.WARNING: "works, with warnings",
+    Severity.FAILURE: "broken",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One check with what it concluded."""
+
+    name: str
+    title: str
+    section: str
+    judgement: Judgement
+
+    @property
+    def severity(self) -> Severity:
+        """The worst of its findings."""
+        return worst(self.judgement.findings)
+
+
+def build_report(
+    deployment: Deployment,
+    judged: Sequence[Judged],
+    *,
+    taken_at: float,
+    duration_s: float | None,
+    tool_version: str,
+) -> Report:
+    """The report of one verification."""
+    ordered = sorted(judged, key=lambda one: (SECTIONS.index(one.section), one.name))
+    findings = tuple(
+        sorted(
+            (finding for one in ordered for finding in one.judgement.findings),
+            key=lambda finding: WORST_FIRST.index(finding.severity),
+        )
+    )
+    measurements = tuple(measurement for one in ordered for measurement in one.judgement.measurements)
+    severity = worst(findings)
+    return Report(
+        kind="verify",
+        verdict=_TITLES[severity],
+        title=_title(deployment),
+        paragraph=_paragraph(deployment, ordered, findings, measurements),
+        findings=findings,
+        measurements=measurements,
+        tables=tuple(table for table in _tables(deployment, ordered) if table.rows),
+        fingerprint=_fingerprint(ordered),
+        facts=_facts(deployment),
+        taken_at=taken_at,
+        duration_s=duration_s,
+        tool_version=tool_version,
+        exit_code=exit_code(severity),
+    )
+
+
+def exit_code(severity: Severity) -> int:
+    """The exit code that the worst severity stands for."""
+    if severity in (Severity.FAILURE, Severity.WARNING):
+        return EXIT_FINDINGS
+    return EXIT_UNKNOWN if severity is Severity.UNKNOWN else EXIT_OK
+
+
+def _title(deployment: Deployment) -> str:
+    engine = deployment.engine
+    version = f" {engine.version}" if engine.version else ""
+    place = deployment.url.partition("://")[2]
+    return f"{deployment.model.id} on {engine.display_name}{version} at {place}"
+
+
+def _paragraph(
+    deployment: Deployment,
+    judged: Sequence[Judged],
+    findings: Sequence[Finding],
+    measurements: Sequence[Measurement],
+) -> str:
+    sentences = (
+        _function_sentence(judged),
+        _weakness_sentence(deployment, judged),
+        _speed_sentence(measurements),
+        _capacity_sentence(deployment),
+        _gpu_sentence(deployment),
+        _unknown_sentence(judged),
+        _next_sentence(findings),
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _function_sentence(judged: Sequence[Judged]) -> str:
+    function = [one for one in judged if one.section == "function"]
+    broken = [one for one in function if one.severity is Severity.FAILURE]
+    good = [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
+    count = f"{len(good)} of {len(function)} function checks are good"
+    if not function:
+        return "No function check was run."
+    if not broken:
+        return f"It answers: {count}."
+    names = _listing([one.title for one in broken])
+    first = next(finding for finding in broken[0].judgement.findings if finding.severity is Severity.FAILURE)
+    return f"It does not work: {names} failed ({count}). {_sentence(first.summary)}"
+
+
+def _weakness_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
+    notes = [one.title for one in judged if one.section == "function" and one.severity is Severity.NOTE]
+    if not notes:
+        return ""
+    size = deployment.model.parameters
+    of_size = f" (a model of {_count_text(size)} parameters)" if size else ""
+    return f"Weak or not supported, and no fault of the engine{of_size}: {_listing(notes)}."
+
+
+def _speed_sentence(measurements: Sequence[Measurement]) -> str:
+    by_name = {measurement.name: measurement.value for measurement in measurements}
+    speed, first = by_name.get("single-stream speed"), by_name.get("time to first token")
+    if not isinstance(speed, int | float):
+        return ""
+    text = f"One stream runs at {speed:.3g} tokens/s"
+    return (
+        f"{text}, first token after {seconds_text(first)}." if isinstance(first, int | float) else f"{text}."
+    )
+
+
+def _capacity_sentence(deployment: Deployment) -> str:
+    parts: list[str] = []
+    if deployment.model.context_tokens:
+        parts.append(f"{deployment.model.context_tokens:,} tokens per request")
+    if deployment.engine.kv.tokens:
+        parts.append(f"{deployment.engine.kv.tokens:,} tokens of KV cache")
+    if deployment.engine.kv.slots:
+        parts.append(f"{deployment.engine.kv.slots} slots")
+    return f"Room: {_listing(parts)}." if parts else ""
+
+
+def _gpu_sentence(deployment: Deployment) -> str:
+    host = deployment.host
+    if host is None:
+        return "GPUs were not looked at: name their machine with --host."
+    if not host.gpus:
+        state = host.gpu_state or "No GPU was seen"
+        return _sentence(state)
+    used = [gpu for gpu in host.gpus if gpu.memory_used is not None]
+    if not used:
+        return f"{len(host.gpus)} GPUs, none of which reports its memory."
+    tightest = min(used, key=lambda gpu: gpu.memory_headroom if gpu.memory_headroom is not None else 0)
+    left = tightest.memory_headroom
+    if left is None:
+        return f"{len(host.gpus)} GPUs."
+    return f"{len(host.gpus)} GPUs; the tightest is GPU {tightest.index} with {mib_text(left)} really left."
+
+
+def _unknown_sentence(judged: Sequence[Judged]) -> str:
+    unknown = [one.title for one in judged if one.severity is Severity.UNKNOWN]
+    return f"Not measured: {_listing(unknown)}." if unknown else ""
+
+
+def _next_sentence(findings: Sequence[Finding]) -> str:
+    for finding in findings:
+        if finding.severity in (Severity.FAILURE, Severity.WARNING, Severity.UNKNOWN) and finding.action:
+            return f"Next: {_sentence(finding.action)}"
+    return ""
+
+
+def _sentence(text: str) -> str:
+    """`text` with a capital and a full stop."""
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
+def _listing(names: Sequence[str]) -> str:
+    """A list in words.
+
+    >>> _listing(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
+def _count_text(count: int) -> str:
+    """A number of parameters as people say it.
+
+    >>> _count_text(134_515_008), _count_text(230_000_000_000)
+    ('135M', '230B')
+    """
+    if count >= 1e9:
+        return f"{count / 1e9:.3g}B"
+    return f"{count / 1e6:.3g}M"
+
+
+def _tables(deployment: Deployment, judged: Sequence[Judged]) -> tuple[Table, ...]:
+    checks = Table(
+        title="Checks",
+        columns=("check", "result", "found"),
+        rows=tuple((one.title, one.severity.value, _found(one)) for one in judged),
+    )
+    measured = Table(
+        title="Measured",
+        columns=("what", "value", "unit"),
+        rows=tuple(
+            (measurement.name, measurement.value, measurement.unit)
+            for one in judged
+            for measurement in one.judgement.measurements
+        ),
+    )
+    tables = [checks, measured, _engine_table(deployment)]
+    if deployment.host is not None:
+        tables += [_gpu_table(deployment.host), _host_table(deployment.host)]
+    return tuple(tables)
+
+
+def _found(one: Judged) -> str:
+    """The worst finding's summary: what a row has room for."""
+    ranked = sorted(one.judgement.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
+    return ranked[0].summary if ranked else ""
+
+
+def _engine_table(deployment: Deployment) -> Table:
+    engine, model = deployment.engine, deployment.model
+    rows: list[tuple[Cell, ...]] = [
+        ("engine", f"{engine.display_name} {engine.version or '(version not told)'}"),
+        ("model", model.id),
+        ("parameters", model.parameters),
+        ("context per request", model.context_tokens),
+        ("requests at once", engine.max_running or engine.kv.slots),
+        ("KV cache tokens", engine.kv.tokens),
+        ("proxy in front", engine.proxy),
+    ]
+    rows += [("identified by", text) for text in engine.evidence[:3]]
+    process = _process_of(deployment)
+    if process is not None:
+        rows += [("process", process.pid), ("command", " ".join(process.argv) or None)]
+        if process.unit is not None:
+            rows.append(("unit", process.unit.name))
+    return Table(
+        title="Engine", columns=("what", "value"), rows=tuple(row for row in rows if row[1] is not None)
+    )
+
+
+def _process_of(deployment: Deployment) -> EngineProcess | None:
+    """The engine process that listens on the endpoint's port."""
+    if deployment.host is None:
+        return None
+    port = deployment.url.rpartition(":")[2].split("/")[0]
+    return next((one for one in deployment.host.engines if str(one.port) == port), None)
+
+
+def _gpu_table(host: HostSnapshot) -> Table:
+    def row(gpu: Gpu) -> tuple[Cell, ...]:
+        sizes = (gpu.memory_used, gpu.memory_reserved, gpu.memory_headroom, gpu.memory_total)
+        return (
+            gpu.index,
+            gpu.name,
+            *(None if size is None else mib_text(size) for size in sizes),
+            None if gpu.power is None else f"{gpu.power:.0f} W",
+            None if gpu.utilization is None else f"{gpu.utilization:.0%}",
+        )
+
+    return Table(
+        title="GPUs",
+        columns=("GPU", "name", "used", "reserved", "left", "total", "power", "busy"),
+        rows=tuple(row(gpu) for gpu in host.gpus),
+    )
+
+
+def _host_table(host: HostSnapshot) -> Table:
+    facts = host.facts
+    memory = facts.memory_available, facts.memory_total
+    rows: list[tuple[Cell, ...]] = [
+        ("host", facts.name or host.host),
+        ("system", facts.operating_system),
+        ("kernel", facts.kernel),
+        ("CPU", facts.cpu_model and f"{facts.cpu_model} ({facts.cpu_count} CPUs)"),
+        (
+            "memory free",
+            None if None in memory else f"{mib_text(memory[0] or 0)} of {mib_text(memory[1] or 0)}",
+        ),
+        ("container", facts.container),
+        ("virtualization", facts.virtualization),
+        ("GPUs", host.gpu_state),
+    ]
+    rows += [("not seen", text) for text in host.missing]
+    return Table(title="Host", columns=("what", "value"), rows=tuple(row for row in rows if row[1]))
+
+
+def _fingerprint(judged: Sequence[Judged]) -> Fingerprint | None:
+    found = (one.judgement.fingerprint for one in judged if one.judgement.fingerprint is not None)
+    return next(found, None)
+
+
+def _facts(deployment: Deployment) -> dict[str, object]:
+    return {
+        "url": deployment.url,
+        "depth": deployment.depth.name.lower(),
+        "ability": deployment.ability.name.lower(),
+        "engine": deployment.engine,
+        "model": deployment.model,
+        "host": deployment.host,
+        "host_after": deployment.host_after,
+    }

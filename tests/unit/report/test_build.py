@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+import pytest
+
+from bringup.values.finding import Severity
+
+
+def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, report_of):
+    expected = [
+        (Severity.OK, "works", 0),
+        (Severity.NOTE, "works", 0),
+        (Severity.UNKNOWN, "works, not fully measured", 7),
+        (Severity.WARNING, "works, with warnings", 1),
+        (Severity.FAILURE, "broken", 1),
+    ]
+    for severity, verdict, code in expected:
+        report = report_of(deployment, judged("a", Severity.OK, "fine"), judged("b", severity, "so it is"))
+        assert (report.verdict, report.exit_code) == (verdict, code)
+
+
+def test_a_warning_beside_something_unknown_is_a_warning(deployment, judged, report_of):
+    report = report_of(deployment, judged("a", Severity.UNKNOWN, "?"), judged("b", Severity.WARNING, "!"))
+    assert report.exit_code == 1
+
+
+def test_findings_come_worst_first(report):
+    assert [finding.severity.value for finding in report.findings] == [
+        "failure",
+        "warning",
+        "unknown",
+        "ok",
+        "ok",
+    ]
+
+
+def test_the_paragraph_says_what_failed_how_fast_and_what_is_left(report):
+    assert "does arithmetic failed (2 of 5 function checks are good)" in report.paragraph
+    assert "84 tokens/s, first token after 53.1 ms" in report.paragraph
+    # total - reserved - used = 97887 - 636 - 96721
+    assert "8 GPUs; the tightest is GPU 0 with 530 MiB really left" in report.paragraph
+    assert "Not measured: does code" in report.paragraph
+    assert report.paragraph.endswith("Next: Look at the quantisation.")
+
+
+def test_a_weak_model_is_named_as_weak(deployment, judged, report_of):
+    report = report_of(deployment, judged("arithmetic", Severity.NOTE, "77"))
+    assert (
+        "Weak or not supported, and no fault of the engine (a model of 230B parameters)" in report.paragraph
+    )
+    assert report.exit_code == 0
+
+
+def test_no_check_at_all_is_said(deployment, judged, report_of):
+    assert "No function check was run" in report_of(deployment).paragraph
+
+
+@pytest.mark.parametrize("host_state", ["no NVIDIA GPU on this host", None])
+def test_a_host_without_gpu_rows_is_told_in_words(deployment, judged, report_of, host_state):
+    bare = replace(deployment, host=replace(deployment.host, gpus=(), gpu_state=host_state))
+    paragraph = report_of(bare, judged("fact", Severity.OK, "Paris")).paragraph
+    assert (host_state or "No GPU was seen").lower() in paragraph.lower()
+
+
+def test_without_a_host_the_gpus_are_not_claimed(deployment, judged, report_of):
+    report = report_of(replace(deployment, host=None), judged("fact", Severity.OK, "Paris"))
+    assert "GPUs were not looked at" in report.paragraph
+    assert all(table.title not in ("GPUs", "Host") for table in report.tables)
