@@ -150,7 +150,7 @@ class NumaNode:
     """One NUMA node."""
 
     index: int
-    cpus: str | None = None
+    cpus: str | None = None  # "0-63,128-191"; "" is a node of memory alone
     memory_total: int | None = None  # bytes
     memory_free: int | None = None  # bytes
 
@@ -220,6 +220,8 @@ class HostFacts:
     shm_total: int | None = None  # bytes of /dev/shm
     shm_available: int | None = None  # bytes
     load_1min: float | None = None
+    memory_limit: int | None = None  # bytes, of the container's control group; None: none below memory_total
+    cpu_limit: float | None = None  # processors, of the container's control group; None: no quota
     limits: dict[str, str] = field(default_factory=dict[str, str])
     iommu: str | None = None  # "off", "translated", "passthrough"
     acs: str | None = None  # "redirecting", "off"
