@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bringup")
 def bringup() -> None:
-    r"""Bring an open-weight model up on GPU machines and prove that it is up.
+    """Bring an open-weight model up on GPU machines and prove that it is up.
 
     \b
     Examples:

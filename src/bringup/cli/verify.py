@@ -49,7 +49,7 @@ from bringup.values.deployment import Depth, Wanted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.pass_context
 def command(ctx: click.Context, url: str | None, **options: object) -> None:
-    r"""Verify a running model at URL: first that it works, then what it costs, then how much is left.
+    """Verify a running model at URL: first that it works, then what it costs, then how much is left.
 
     \b
     Examples:

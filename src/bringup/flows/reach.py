@@ -15,7 +15,6 @@ from bringup.transport.local import LocalRunner
 from bringup.transport.recording import load
 from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
 from bringup.transport.sandbox import IsolatedSandbox
-from bringup.transport.ssh import SshRunner
 from bringup.values.deployment import Depth, Wanted
 from bringup.values.recording import Recording
 
@@ -32,6 +31,8 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
     runner: Runner | None = None
     reached = target
     if host is not None:
+        from bringup.transport.ssh import SshRunner  # noqa: PLC0415
+
         ssh = SshRunner(host)
         runner = ssh
         if _is_loopback(target.host):

@@ -342,7 +342,7 @@ def _service(search: _Search, pid: int, group: ControlGroup | None, *, is_wanted
     # What the user named is the unit, even where it only runs a client of docker.
     mains = [main.pid for main in search.table.mains if main.kind == "unit"]
     is_its_client = any(_program(search, main) in _CLIENTS for main in mains)
-    if named in units and (is_wanted and is_its_client or set(mains) & set(above)):
+    if named in units and ((is_wanted and is_its_client) or set(mains) & set(above)):
         return read_unit(named, units[named])
     if group is None or group.unit is None:
         return None

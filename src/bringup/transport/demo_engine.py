@@ -24,8 +24,9 @@ def main() -> None:
     parser.add_argument("--threads", required=True, type=int)
     options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    serve(options.model, port=options.port, alias=options.alias, threads=options.threads)
+    server = serve(options.model, port=options.port, alias=options.alias, threads=options.threads)
     threading.Event().wait()
+    del server  # it serves only as long as it is held
 
 
 def serve(model: str, *, port: int, alias: str, threads: int) -> object:
