@@ -244,7 +244,7 @@ def _engine_table(deployment: Deployment) -> Table:
     rows += [("identified by", text) for text in engine.evidence[:3]]
     process = _process_of(deployment)
     if process is not None:
-        rows += [("process", process.pid), ("command", " ".join(process.argv) or None)]
+        rows += [("process", str(process.pid)), ("command", " ".join(process.argv) or None)]
         if process.unit is not None:
             rows.append(("unit", process.unit.name))
     return Table(

@@ -11,7 +11,7 @@ from bringup.values.finding import WORST_FIRST, Finding, Severity
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from bringup.values.report import Report, Table
+    from bringup.values.report import Cell, Report, Table
 
 STYLES = {
     Severity.OK: "green",
@@ -130,12 +130,14 @@ def _table(table: Table, width: int) -> RenderableType:
     from rich.text import Text
 
     cells = [[cell_text(cell) for cell in row] for row in table.rows]
-    is_text = [_is_text(column, [row[column] for row in table.rows]) for column in range(len(table.columns))]
-    if _needed(table, cells, is_text) > width:
+    columns = [tuple(row[number] for row in table.rows) for number in range(len(table.columns))]
+    wraps = [_wraps(values) for values in columns]
+    if _needed(table, cells, wraps) > width:
         return _stacked(table, cells)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, flows in zip(table.columns, is_text, strict=True):
-        drawn.add_column(Text(name), no_wrap=not flows, overflow="fold", justify="left" if flows else "right")
+    for name, values, may_wrap in zip(table.columns, columns, wraps, strict=True):
+        justify = "left" if _is_words(values) else "right"
+        drawn.add_column(Text(name), no_wrap=not may_wrap, overflow="fold", justify=justify)
     for row in cells:
         styled = [Text(cell, style=_style_of(cell)) for cell in row]
         drawn.add_row(*styled)
@@ -147,19 +149,23 @@ def _style_of(cell: str) -> str:
     return STYLES[Severity(cell)] if cell in set(Severity) else ""
 
 
-def _is_text(_column: int, values: list[object]) -> bool:
-    """Whether a column holds sentences, which may wrap; numbers and short words never do."""
-    return any(
-        isinstance(value, str) and (" " in value or len(value) > _NARROWEST_TEXT) for value in values
-    ) and not all(value is None or not isinstance(value, str) or value[:1].isdigit() for value in values)
+def _is_words(values: tuple[Cell, ...]) -> bool:
+    """Whether a column holds words, not figures with their units."""
+    return any(isinstance(value, str) and not value[:1].isdigit() for value in values)
 
 
-def _needed(table: Table, cells: list[list[str]], is_text: list[bool]) -> int:
+def _wraps(values: tuple[Cell, ...]) -> bool:
+    """Whether a column may be broken over lines: sentences may, numbers and short words never."""
+    long = (isinstance(value, str) and (" " in value or len(value) > _NARROWEST_TEXT) for value in values)
+    return _is_words(values) and any(long)
+
+
+def _needed(table: Table, cells: list[list[str]], wraps: list[bool]) -> int:
     """Columns of the terminal below which a number would be cut."""
     needed = 2 * len(table.columns)
-    for column, flows in enumerate(is_text):
+    for column, may_wrap in enumerate(wraps):
         widest = max([len(table.columns[column]), *(len(row[column]) for row in cells)])
-        needed += min(widest, _NARROWEST_TEXT) if flows else widest
+        needed += min(widest, _NARROWEST_TEXT) if may_wrap else widest
     return needed
 
 
