@@ -41,6 +41,7 @@ class Framed:
     answers: tuple[Answer, ...]
     skipped: tuple[str, ...]
     is_absent: bool
+    is_whole: bool
 
 
 def read_frame(text: str) -> Framed:
@@ -54,6 +55,7 @@ def read_frame(text: str) -> Framed:
         answers=tuple(_answers(lines, is_whole=["@end"] in marks)),
         skipped=tuple(words[1] for words in marks if words[0] == "@skipped" and len(words) == 2),
         is_absent=["@absent"] in marks,
+        is_whole=["@end"] in marks,
     )
 
 

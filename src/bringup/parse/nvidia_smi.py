@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.errors import UnreadableAnswer
+from bringup.parse.nvidia_state import trouble
 from bringup.parse.nvidia_values import absence, count, gpu_of, size
 from bringup.values.host import Absent, Gpu, GpuProcess
 
@@ -92,7 +93,7 @@ def read_rows(text: str, columns: Sequence[str] = ()) -> Rows:
         lines = lines[1:]
     if not columns:
         raise UnreadableAnswer("no columns and no header line in the answer of nvidia-smi", text=text)
-    found = [(line, split_row(line, columns)) for line in lines]
+    found = [(line, None if trouble(line) else split_row(line, columns)) for line in lines]
     return Rows(
         rows=tuple(row for _, row in found if row is not None),
         messages=tuple(line for line, row in found if row is None),

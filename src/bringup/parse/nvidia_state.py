@@ -68,7 +68,6 @@ _TEXTS: tuple[tuple[str, str | Callable[[str], str]], ...] = (
         "the NVIDIA driver refuses to answer (in a container: access to /dev/nvidiactl was lost)",
     ),
     ("Failed to initialize NVML: Not Found", "the NVIDIA driver was not found"),
-    ("GPU requires reset", "a GPU requires a reset"),
 )
 
 _STATUSES: dict[int, str] = {

@@ -1,8 +1,8 @@
 """The plain table of nvidia-smi, as a person pastes it.
 
 Cells are taken by the table's own bars, so the widths of all drivers are read alike, and a line that lost a
-bar is not read at all. Names are cut at about 24 characters (flagged), the driver's version is not taken from the
-banner (its words changed with R610), and the reserved memory is not shown.
+bar is not read at all. Names are cut at about 24 characters (flagged), the driver's version is not taken from
+the banner (its words changed with R610), and the reserved memory is not shown.
 """
 
 import re

@@ -16,6 +16,9 @@ from bringup.values.host import Absent, Gpu
 _QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z%]*)", re.ASCII)
 _WHOLE = re.compile(r"\d+", re.ASCII)
 _BUS_ID = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
+_UUID = re.compile(
+    r"(?:GPU-|MIG-|MIG-GPU-)?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?:/\d+/\d+)?", re.ASCII
+)
 _SIZES = {"": MIB, "MiB": MIB, "GiB": GIB, "KiB": KIB, "B": 1}  # `nounits` leaves MiB out
 
 # Words that stand where a text value should be. Whatever else is in square brackets is no value either.
@@ -134,6 +137,12 @@ def word(text: str) -> str | Absent:
     return absence(text) or text.strip()
 
 
+def uuid(text: str) -> str | Absent:
+    """A GPU's UUID, whole; on Jetson it has no `GPU-` before it."""
+    words = text.strip()
+    return words if _UUID.fullmatch(words) else _said(text)
+
+
 def state(text: str) -> str | Absent:
     """A performance state, "P0" to "P15"."""
     words = text.strip()
@@ -172,7 +181,7 @@ Reader = Callable[[str], Value | Absent]
 
 READERS: Mapping[str, Reader] = {
     "index": count,
-    "uuid": word,
+    "uuid": uuid,
     "bus_id": address,
     "name": word,
     "driver_version": version,

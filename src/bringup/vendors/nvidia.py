@@ -8,13 +8,15 @@ Source: nvidia-smi of the drivers 390 to 610 (field names of `--help-query-gpu`,
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_frame import Framed, read_cards, read_frame
-from bringup.parse.nvidia_smi import read_gpu, read_processes, read_rows
+from bringup.parse.nvidia_smi import Rows, read_gpu, read_processes, read_rows
 from bringup.parse.nvidia_state import trouble
 from bringup.parse.topo import read_topology
+from bringup.units import MIB
 from bringup.values.host import CommandResult, Gpu, GpuLink, GpuProcess, Question
 from bringup.vendors import GpuReading, Vendor
 
@@ -60,6 +62,7 @@ _FIELDS: tuple[tuple[str, int], ...] = (
     ("serial", 0),
 )
 
+_UNEXPLAINED = 256 * MIB  # guess: above what a driver and a display take by themselves
 _ANSWER_LIMIT_S = 25  # a first call without persistence mode initialises every card, seconds each
 _CARD_LIMIT_S = 8
 
@@ -70,7 +73,9 @@ for place in nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia
 done
 limited() {
   seconds=$1; shift
-  if timeout 5 true >/dev/null 2>&1; then timeout "$seconds" "$@"; else "$@"; fi
+  if timeout --foreground 5 true >/dev/null 2>&1; then timeout --foreground "$seconds" "$@"
+  elif timeout 5 true >/dev/null 2>&1; then timeout "$seconds" "$@"
+  else "$@"; fi
 }
 """
 
@@ -87,19 +92,21 @@ if [ -r /proc/driver/nvidia/version ]; then
   done
 fi
 cards=
-if [ -d /sys/bus/pci/devices ]; then
-  echo "@pci"
-  for device in /sys/bus/pci/devices/*; do
-    [ -r "$device/vendor" ] && [ -r "$device/class" ] || continue
-    read -r vendor < "$device/vendor"
-    read -r class < "$device/class"
-    case $vendor$class in 0x10de0x03*) ;; *) continue ;; esac
-    owner=$(readlink "$device/driver" 2>/dev/null)
-    owner=${owner##*/}
-    echo "@pci ${device##*/} ${owner:--}"
-    case $owner in nvidia|'') cards="$cards ${device##*/}" ;; esac
-  done
-fi
+kernel=
+if [ -r /proc/version ]; then read -r kernel < /proc/version; fi
+case $kernel in *icrosoft*) places= ;; *) places=/sys/bus/pci/devices ;; esac
+if [ -e /etc/nv_tegra_release ]; then places=; fi
+for device in ${places:+"$places"/*}; do
+  [ -r "$device/vendor" ] && [ -r "$device/class" ] || continue
+  case $cards in '') cards=' '; echo "@pci" ;; esac
+  read -r vendor < "$device/vendor"
+  read -r class < "$device/class"
+  case $vendor$class in 0x10de0x03*) ;; *) continue ;; esac
+  owner=$(readlink "$device/driver" 2>/dev/null)
+  owner=${owner##*/}
+  echo "@pci ${device##*/} ${owner:--}"
+  case $owner in nvidia|'') cards="$cards ${device##*/}" ;; esac
+done
 if [ -z "$tool" ]; then
   echo "@absent"
   exit 127
@@ -135,6 +142,7 @@ ask() {
     answer=$(limited "$seconds" "$tool" "$@" "--query-gpu=$fields" \\
       --format=csv,noheader,nounits 2>&1 </dev/null)
     status=$?
+    case $status in 137|143) status=124 ;; esac
     case $answer in *'Field "'*'" is not a valid field to query'*) ;; *) return ;; esac
     bad=${answer#*Field \\"}
     drop "${bad%%\\"*}" || return
@@ -238,44 +246,84 @@ def _read_gpus(result: CommandResult | None) -> tuple[tuple[Gpu, ...], str | Non
     """GPUs, why there is none, and what else could not be seen."""
     frame = read_frame(_output(result))
     gpus: dict[str, Gpu] = {}
+    lost: dict[str, str] = {}  # PCI address -> why this card does not answer
     missing: list[str] = []
     for answer in frame.answers:
-        told = read_rows(answer.text, answer.fields)
-        for row in told.rows:
-            gpu = read_gpu(row)
-            gpus[gpu.bus_id or gpu.uuid or f"row {len(gpus)}"] = gpu
-        words = trouble("\n".join(told.messages), answer.status)
+        told = read_rows(answer.text, answer.fields) if answer.fields else Rows()
+        found = {gpu.bus_id or gpu.uuid or "": gpu for gpu in map(read_gpu, told.rows)}
+        words = _words(told, answer.status)
+        if "" in found and not words:
+            words = "nvidia-smi printed a row without bus id and UUID"
+        found.pop("", None)
+        gpus.update(found)
         if words and words not in missing:
             missing.append(words)
+        if words and not found and answer.target != "all":
+            lost[answer.target] = words
+    if not gpus:
+        return (), _state(result, frame, missing), []
     missing.extend(f"GPU {address} was not asked: others hung before it" for address in frame.skipped)
-    if gpus:
-        return tuple(gpus.values()), None, missing
-    return (), _state(result, frame, missing), []
+    if not frame.is_whole:
+        missing.append("the answer of nvidia-smi was cut off: there may be more GPUs")
+    silent = tuple(_silent(address, words) for address, words in lost.items() if address not in gpus)
+    return (*gpus.values(), *silent), None, missing
+
+
+def _words(told: Rows, status: int | None) -> str | None:
+    """What lines that are no rows say, and the exit status; None when both are in order."""
+    messages = [line for line in told.messages if not line.startswith("No running")]
+    known = trouble("\n".join(messages), status)
+    if known or not messages:
+        return known
+    return f"nvidia-smi printed a line that is not understood: {messages[0].strip()[:200]!r}"
+
+
+def _silent(address: str, words: str) -> Gpu:
+    """A card that is there and does not answer: every figure is unknown, and why."""
+    return Gpu(
+        index=None, bus_id=address, said=dict.fromkeys(("index", "memory_total", "memory_used"), words)
+    )
 
 
 def _state(result: CommandResult | None, frame: Framed, troubles: list[str]) -> str:
     """Why there is no GPU row, in words."""
-    if troubles:
-        reason = "; ".join(troubles)
-    elif frame.is_absent:
-        reason = "nvidia-smi is not installed"
-    else:
-        reason = _not_asked(result, "NVIDIA GPUs") or "nvidia-smi answered in a shape that is not known"
-    if frame.has_pci and not frame.pci:
-        return "no NVIDIA GPU on this host" if frame.is_absent else f"no NVIDIA GPU on the PCI bus; {reason}"
+    if frame.has_pci and not frame.pci and (frame.answers or frame.is_absent):
+        return "no NVIDIA GPU on this host" + (f" (nvidia-smi: {'; '.join(troubles)})" if troubles else "")
+    reason = _reason(result, frame, troubles)
     if not frame.pci:
         return reason
-    owners = sorted({f"driver {owner}" if owner != "-" else "no driver" for owner in frame.pci.values()})
-    return f"{reason}; NVIDIA GPUs on the PCI bus: {len(frame.pci)} ({', '.join(owners)})"
+    owners = Counter("no driver" if owner == "-" else f"driver {owner}" for owner in frame.pci.values())
+    told = ", ".join(f"{count} with {owner}" for owner, count in sorted(owners.items()))
+    return f"{reason}; NVIDIA GPUs on the PCI bus: {told}"
+
+
+def _reason(result: CommandResult | None, frame: Framed, troubles: list[str]) -> str:
+    """Why nvidia-smi shows no GPU."""
+    if frame.is_absent and frame.driver:
+        return f"NVIDIA driver {frame.driver} is loaded, but nvidia-smi is not installed"
+    if frame.is_absent:
+        return "no NVIDIA driver on this host (nvidia-smi is not installed)"
+    if troubles:
+        module = f"; loaded kernel module: {frame.driver}" if frame.driver else ""
+        return "; ".join(troubles) + (module if "driver/library mismatch" in troubles[0] else "")
+    lacking = _not_asked(result, "NVIDIA GPUs")
+    if lacking or result is None:
+        return lacking or "NVIDIA GPUs: not asked"
+    if frame.answers:
+        return "nvidia-smi answered without a row: no NVIDIA GPU is visible here"
+    said = (result.stderr.strip() or result.stdout.strip()).split("\n")[0][:200]
+    return f"NVIDIA GPUs: the question failed with status {result.status}: {said or 'nothing was printed'}"
 
 
 def _with_card(gpu: Gpu, cards: tuple[Gpu, ...], driver: str | None) -> Gpu:
     """The GPU with the minor number that /proc gives its bus address."""
     card = next((card for card in cards if card.bus_id is not None and card.bus_id == gpu.bus_id), None)
+    known = gpu.driver_version or driver
     return dataclasses.replace(
         gpu,
         minor=gpu.minor if card is None else card.minor,
-        driver_version=gpu.driver_version or driver,
+        driver_version=known,
+        said={field: words for field, words in gpu.said.items() if field != "driver_version" or not known},
     )
 
 
@@ -286,13 +334,24 @@ def _read_processes(
     if lacking or result is None:
         return (), [lacking or "GPU processes: not asked"]
     told = read_rows(result.stdout, _PROCESS_COLUMNS)
-    words = trouble("\n".join(told.messages), result.status)
+    words = _words(told, result.status)
     index = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
     processes = read_processes(result.stdout, _PROCESS_COLUMNS) if told.rows else ()
     named = tuple(
         dataclasses.replace(process, gpu_index=index.get(process.gpu_uuid or "")) for process in processes
     )
-    return named, [f"GPU processes: {words}"] if words else []
+    hidden = None if words else _hidden_users(gpus, named)
+    return named, [f"GPU processes: {lack}" for lack in (words, hidden) if lack]
+
+
+def _hidden_users(gpus: tuple[Gpu, ...], processes: tuple[GpuProcess, ...]) -> str | None:
+    """GPUs whose memory is used by nobody that is shown: an empty list is never proof of an idle card."""
+    shown = {process.gpu_uuid for process in processes}
+    used = [gpu for gpu in gpus if gpu.memory_used is not None and gpu.memory_used > _UNEXPLAINED]
+    names = [str(gpu.bus_id if gpu.index is None else gpu.index) for gpu in used if gpu.uuid not in shown]
+    if not names:
+        return None
+    return f"none shown on GPU {', '.join(names)} although its memory is used (container, VM or graphics)"
 
 
 def _read_links(result: CommandResult | None) -> tuple[tuple[GpuLink, ...], list[str]]:
