@@ -36,6 +36,16 @@ def servers_in(answers: Mapping[str, Answer]) -> frozenset[str]:
     return frozenset(header_of(answer, "server").lower() for answer in answers.values()) - {""}
 
 
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """`part` of `whole`, 0..1; None when one is not known or the two cannot be such."""
+    if part is None or whole is None or not 0 <= part <= whole or whole == 0:
+        return None
+    try:
+        return part / whole
+    except OverflowError:  # whole numbers beyond any float
+        return None
+
+
 def is_healthy(answers: Mapping[str, Answer], path: str) -> bool | None:
     """What the health endpoint says: 200 or a 5xx. None when it was not asked or does not exist there."""
     answer = answers.get(path)

@@ -9,9 +9,9 @@ page is at `/prometheus/metrics/`, when `return_perf_metrics` is set.
 from collections.abc import Mapping
 
 from bringup.engines import Clue, weigh
-from bringup.parse.json_value import Json, at, float_at, int_at, list_at, text_at
+from bringup.parse.json_value import Json, at, int_at, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import is_healthy, json_at, samples_at, share_of
 from bringup.parse.prometheus import largest, total, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -80,7 +80,7 @@ def _kv(latest: Json, used: float | None, max_blocks: float | None) -> KvCapacit
     """The block pool as the latest iteration saw it, else what the Prometheus page says."""
     blocks = int_at(latest, "kvCacheStats", "maxNumBlocks")
     block = int_at(latest, "kvCacheStats", "tokensPerBlock")
-    busy = float_at(latest, "kvCacheStats", "usedNumBlocks")
+    busy = int_at(latest, "kvCacheStats", "usedNumBlocks")
     source = "/metrics kvCacheStats" if blocks is not None else ""
     if blocks is None and max_blocks is not None:
         blocks, source = round(max_blocks), "/prometheus/metrics trtllm_kv_cache_max_blocks"
@@ -88,7 +88,7 @@ def _kv(latest: Json, used: float | None, max_blocks: float | None) -> KvCapacit
         tokens=blocks * block if blocks is not None and block is not None else None,
         block_tokens=block,
         blocks=blocks,
-        used_share=busy / blocks if busy is not None and blocks else used,
+        used_share=used if busy is None else share_of(busy, blocks),
         source=source,
     )
 

@@ -7,6 +7,7 @@ whole cache configuration as labels). Older metric names are tried after the pre
 from collections.abc import Iterable, Mapping
 
 from bringup.engines import Clue, weigh
+from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import text_at
 from bringup.parse.models_list import models_in, owners_in
 from bringup.parse.probe import is_healthy, json_at, samples_at
@@ -81,9 +82,13 @@ def _kv(labels: tuple[dict[str, str], ...], used: float | None) -> KvCapacity:
     models with sliding-window or state layers.
     """
     first = labels[0] if labels else {}
-    blocks = _integer(first, "num_gpu_blocks")  # the front end has already summed them over the engines
-    block = _integer(first, "effective_attention_block_size") or _integer(first, "block_size")
-    stated = [tokens for row in labels if (tokens := _integer(row, "kv_cache_size_tokens")) is not None]
+    blocks = whole_number(
+        first.get("num_gpu_blocks")
+    )  # the front end has already summed them over the engines
+    block = whole_number(first.get("effective_attention_block_size")) or whole_number(first.get("block_size"))
+    stated = [
+        tokens for row in labels if (tokens := whole_number(row.get("kv_cache_size_tokens"))) is not None
+    ]
     source = "/metrics vllm:cache_config_info" if labels else ""
     tokens = sum(stated) if stated else None
     if tokens is None and blocks is not None and block is not None:
@@ -102,11 +107,6 @@ def _kv(labels: tuple[dict[str, str], ...], used: float | None) -> KvCapacity:
 def _settings(labels: Iterable[Mapping[str, str]]) -> dict[str, str]:
     row = next(iter(labels), dict[str, str]())
     return {name: value for name, value in row.items() if value not in ("None", "") and name != "engine"}
-
-
-def _integer(labels: Mapping[str, str], name: str) -> int | None:
-    text = labels.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _whole(number: float | None) -> int | None:
