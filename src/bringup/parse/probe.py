@@ -21,9 +21,21 @@ def json_at(answers: Mapping[str, Answer], *paths: str) -> Json:
     return json_or_none(body_at(answers, *paths))
 
 
-def samples_at(answers: Mapping[str, Answer], path: str) -> tuple[Sample, ...]:
-    """The metrics served at `path`; empty when there are none."""
-    return read_samples(body_at(answers, path))
+def has_metrics(answers: Mapping[str, Answer], path: str, prefix: str) -> bool:
+    """Whether the metrics served at `path` have names that begin with `prefix`."""
+    body = body_at(answers, path)
+    return body.startswith(prefix) or f"\n{prefix}" in body
+
+
+def samples_at(answers: Mapping[str, Answer], path: str, prefix: str) -> tuple[Sample, ...]:
+    """The metrics at `path` whose names begin with `prefix`, without histogram buckets.
+
+    Buckets are nine tenths of a page, and nothing here reads them.
+    """
+    lines = body_at(answers, path).split("\n")
+    return read_samples(
+        "\n".join(line for line in lines if line.startswith(prefix) and "_bucket{" not in line)
+    )
 
 
 def header_of(answer: Answer, name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bringup import registry
@@ -179,6 +179,7 @@ words = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(words | st.text(max_size=10) | st.just("9" * 5000), max_size=10))
 def test_no_argument_list_crashes(argv: list[str]) -> None:
     spec = spec_of(ENGINES, argv)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bringup import registry
@@ -257,6 +257,7 @@ def bodies(draw: st.DrawFn, body: str) -> str:
     return json.dumps(draw(json_values)) if kind == "other" else draw(st.text(max_size=200))
 
 
+@settings(deadline=None)
 @given(damaged())
 def test_damaged_answers_never_crash(answers: dict[str, Answer]) -> None:
     status = surest(ENGINES, answers)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bringup.parse.model_size import parameters_in_name
@@ -66,6 +66,7 @@ def test_silence(name: str) -> None:
     assert parameters_in_name(name) is None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="0123456789abmtxe.-_/:", max_size=30))
 def test_any_name_gives_a_positive_count_or_none(name: str) -> None:
     count = parameters_in_name(name)

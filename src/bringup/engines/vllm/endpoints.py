@@ -10,7 +10,7 @@ from bringup.engines import Clue, weigh
 from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at
 from bringup.parse.prometheus import labels_of, largest, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -21,6 +21,7 @@ HEALTH_MEANING = (
 )
 
 # our name -> theirs, the present name first
+_PREFIX = "vllm:"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
@@ -39,13 +40,15 @@ _USED_SHARE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the s
 def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None:
     """How sure we are, 0..1, that this is vLLM, and its status; None when nothing speaks for it."""
     models = json_at(answers, "/v1/models")
-    samples = samples_at(answers, "/metrics")
     version = json_at(answers, "/version")
-    names = {sample.name.split(":", 1)[0] for sample in samples if ":" in sample.name}
     sure, evidence = weigh(
         (
             Clue(holds="vllm" in owners_in(models), weight=0.8, words="the models are owned by `vllm`"),
-            Clue(holds="vllm" in names, weight=0.9, words="the metrics begin with `vllm:`"),
+            Clue(
+                holds=has_metrics(answers, "/metrics", _PREFIX),
+                weight=0.9,
+                words="the metrics begin with `vllm:`",
+            ),
             Clue(
                 holds=isinstance(version, dict) and list(version) == ["version"],
                 weight=0.1,  # other servers answer so too
@@ -55,6 +58,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     is_routed = bool(labels_of(samples, "vllm:current_qps"))  # then /version is the router's own
     used = next((share for name in _USED_SHARE if (share := largest(samples, name)) is not None), None)
     metrics = totals(samples, METRICS)
