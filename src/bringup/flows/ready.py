@@ -56,8 +56,8 @@ async def wait_until_ready(  # noqa: PLR0913 - each is one fact about what is aw
     told = ""
     while True:
         left_s = limit_s - (time.monotonic() - begun)
-        facts = Seen(expected_model=expected_model, is_alive=is_alive(), owns_port=owns_port())
-        verdict = await _look(endpoint, engine, facts, left_s)
+        facts = Seen(expected_model=expected_model, is_alive=is_alive())
+        verdict = await _look(endpoint, engine, facts, owns_port, left_s)
         if is_alive() is False:  # it may have ended while another server answered for it
             verdict = Readiness(state=State.DEAD, reason="the started process has ended", is_final=True)
         elapsed_s = time.monotonic() - begun
@@ -73,13 +73,20 @@ async def wait_until_ready(  # noqa: PLR0913 - each is one fact about what is aw
         await asyncio.sleep(pause_s)
 
 
-async def _look(endpoint: Endpoint, engine: Engine | None, facts: Seen, left_s: float) -> Readiness:
+async def _look(
+    endpoint: Endpoint,
+    engine: Engine | None,
+    facts: Seen,
+    owns_port: Callable[[], bool | None],
+    left_s: float,
+) -> Readiness:
     """One look at the endpoint, asking no more than the answers so far allow."""
     if facts.is_alive is False:
         return Readiness(state=State.DEAD, reason="the started process has ended", is_final=True)
     health_path = "/health" if engine is None else engine.health_path
     answers = await _answers(endpoint, (health_path, _MODELS), left_s)
-    seen = replace(facts, health=answers[health_path], models=answers[_MODELS])
+    # asked after the answers: before them the started process may not have listened yet
+    seen = replace(facts, health=answers[health_path], models=answers[_MODELS], owns_port=owns_port())
     found = obstacle(seen)
     if found is None and engine is not None:
         answers |= await _answers(endpoint, tuple(set(engine.probes) - set(answers)), left_s)

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+_COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
@@ -87,7 +88,7 @@ def read_arguments(arguments: Sequence[str], grammar: Grammar) -> Arguments:
 
 def whole_number(text: str | None) -> int | None:
     """The positive whole number that a flag's value states, or None."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and int(text) > 0 else None
+    return int(text) or None if text is not None and _COUNT.fullmatch(text) else None
 
 
 def _values(words: list[str], name: str, grammar: Grammar) -> list[str]:

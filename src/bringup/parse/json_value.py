@@ -63,7 +63,12 @@ def int_at(value: Json, *path: str | int) -> int | None:
 def float_at(value: Json, *path: str | int) -> float | None:
     """The number at `path` as a float, or None."""
     found = at(value, *path)
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        return float(found)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
 
 
 def bool_at(value: Json, *path: str | int) -> bool | None:

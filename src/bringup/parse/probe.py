@@ -21,9 +21,21 @@ def json_at(answers: Mapping[str, Answer], *paths: str) -> Json:
     return json_or_none(body_at(answers, *paths))
 
 
-def samples_at(answers: Mapping[str, Answer], path: str) -> tuple[Sample, ...]:
-    """The metrics served at `path`; empty when there are none."""
-    return read_samples(body_at(answers, path))
+def has_metrics(answers: Mapping[str, Answer], path: str, prefix: str) -> bool:
+    """Whether the metrics served at `path` have names that begin with `prefix`."""
+    body = body_at(answers, path)
+    return body.startswith(prefix) or f"\n{prefix}" in body
+
+
+def samples_at(answers: Mapping[str, Answer], path: str, prefix: str) -> tuple[Sample, ...]:
+    """The metrics at `path` whose names begin with `prefix`, without histogram buckets.
+
+    Buckets are nine tenths of a page, and nothing here reads them.
+    """
+    lines = body_at(answers, path).split("\n")
+    return read_samples(
+        "\n".join(line for line in lines if line.startswith(prefix) and "_bucket{" not in line)
+    )
 
 
 def header_of(answer: Answer, name: str) -> str:
@@ -34,6 +46,16 @@ def header_of(answer: Answer, name: str) -> str:
 def servers_in(answers: Mapping[str, Answer]) -> frozenset[str]:
     """What the `Server` headers name, in lower case."""
     return frozenset(header_of(answer, "server").lower() for answer in answers.values()) - {""}
+
+
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """`part` of `whole`, 0..1; None when one is not known or the two cannot be such."""
+    if part is None or whole is None or not 0 <= part <= whole or whole == 0:
+        return None
+    try:
+        return part / whole
+    except OverflowError:  # whole numbers beyond any float
+        return None
 
 
 def is_healthy(answers: Mapping[str, Answer], path: str) -> bool | None:

@@ -15,7 +15,6 @@ from bringup.values.exchange import Answer, Problem
 from bringup.values.readiness import Readiness, State
 
 _NO_KEY = (401, 403)
-_NO_SUCH_PATH = (404, 405)
 _NOT_YET = (408, 425, 429, 502, 503, 504)
 _SHOWN = 3  # model ids named in a reason
 
@@ -38,7 +37,11 @@ def obstacle(seen: Seen) -> Readiness | None:
         return Readiness(state=State.DEAD, reason="the started process has ended", is_final=True)
     if seen.owns_port is False and _listens(seen):
         return _squatted("the port is held by a process that was not started here")
-    return _health(seen.health) or _models(seen)
+    return (
+        _unusable(seen.health, "the health endpoint")  # a 404 there is no obstacle: not every server has one
+        or _unusable(seen.models, "/v1/models")
+        or _other_server(seen)
+    )
 
 
 def judge_chat(answer: Answer) -> Readiness:
@@ -59,35 +62,31 @@ def judge_chat(answer: Answer) -> Readiness:
     )
 
 
-def _health(health: Answer | None) -> Readiness | None:
-    if health is None:
-        return Readiness(state=State.LOADING, reason="not asked yet")
-    if health.problem is Problem.REFUSED:
-        return Readiness(state=State.LOADING, reason="nothing listens on the port yet")
-    if health.problem is Problem.MALFORMED:
-        return _squatted("the port is held by something that does not speak HTTP")
-    if health.status is None:
-        return Readiness(state=State.LOADING, reason=f"no answer: {health.detail or health.problem}")
-    if health.status in _NO_KEY:
-        return _closed(health)
-    if health.status >= 500 or health.status in _NOT_YET:
-        return Readiness(state=State.LOADING, reason=f"the health endpoint answers {_said(health)}")
-    return None  # an engine without that path is judged by its models and by the chat
-
-
-def _models(seen: Seen) -> Readiness | None:
-    answer = seen.models
+def _unusable(answer: Answer | None, what: str) -> Readiness | None:
+    """What keeps an answer from being judged by its content; None when it can be."""
     if answer is None:
-        return Readiness(state=State.LOADING, reason="its models are not asked yet")
+        return Readiness(state=State.LOADING, reason=f"{what} is not asked yet")
+    if answer.problem is Problem.MALFORMED:
+        return _squatted("the port is held by something that does not speak HTTP")
+    if answer.status is None:
+        is_quiet = answer.problem is Problem.REFUSED
+        reason = "nothing listens on the port yet" if is_quiet else f"{what} gives no answer: {_said(answer)}"
+        return Readiness(state=State.LOADING, reason=reason)
     if answer.status in _NO_KEY:
         return _closed(answer)
-    if answer.status is None or answer.status >= 500 or answer.status in _NOT_YET:
-        return Readiness(state=State.LOADING, reason=f"/v1/models answers {_said(answer)}")
-    if answer.status in _NO_SUCH_PATH or not is_models_list(answer.body):
-        return _squatted(f"/v1/models is no models list ({_said(answer)}): this is another kind of server")
+    if answer.status >= 500 or answer.status in _NOT_YET or answer.problem is not None:
+        return Readiness(state=State.LOADING, reason=f"{what} answers {_said(answer)}")
+    return None
+
+
+def _other_server(seen: Seen) -> Readiness | None:
+    """What in the models list speaks for another server, or for one that has no model yet."""
+    body = seen.models.body if seen.models is not None else ""
+    if not is_models_list(body):
+        return _squatted("/v1/models is no models list: this is another kind of server")
     if seen.is_expected_engine is False:
         return _squatted("the answers are those of another engine")
-    ids = [model.id for model in read_models(answer.body)]
+    ids = [model.id for model in read_models(body)]
     if not ids:
         return Readiness(state=State.LOADING, reason="no model is listed yet")
     if seen.expected_model is not None and seen.expected_model not in ids:
@@ -116,5 +115,7 @@ def _said(answer: Answer) -> str:
     """Status and the server's own words, or the problem."""
     if answer.status is None:
         return answer.detail or str(answer.problem)
+    if answer.problem is not None:
+        return f"{answer.status}, not whole ({answer.detail or answer.problem})"
     message = error_message(json_or_none(answer.body))
     return f"{answer.status} ({message[:200]})" if message else str(answer.status)

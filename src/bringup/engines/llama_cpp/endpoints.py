@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, at, bool_at, int_at, json_or_none, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at, servers_in
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at, servers_in
 from bringup.parse.prometheus import totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -20,6 +20,7 @@ HEALTH_MEANING = (
     "and in router mode it is 200 with no model at all"
 )
 
+_PREFIX = "llamacpp:"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("llamacpp:requests_processing",),
     "requests_waiting": ("llamacpp:requests_deferred",),
@@ -46,7 +47,6 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     """How sure we are, 0..1, that this is llama.cpp, and its status; None when nothing speaks for it."""
     models = json_at(answers, "/v1/models")
     props = json_at(answers, "/props")
-    samples = samples_at(answers, "/metrics")
     loading = _is_loading(answers)
     sure, evidence = weigh(
         (
@@ -61,7 +61,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
                 words="the models are owned by `llamacpp`",
             ),
             Clue(
-                holds=any(sample.name.startswith("llamacpp:") for sample in samples),
+                holds=has_metrics(answers, "/metrics", _PREFIX),
                 weight=0.8,
                 words="the metrics begin with `llamacpp:`",
             ),
@@ -75,6 +75,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     slots = int_at(props, "total_slots") or len(list_at(json_at(answers, "/slots"))) or None
     metrics = totals(samples, METRICS)
     return sure, EngineStatus(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from bringup.engines import Clue, weigh
 from bringup.parse.json_value import json_or_none, text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at
 from bringup.parse.prometheus import largest, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -17,6 +17,7 @@ from bringup.values.exchange import Answer
 PROBES = ("/health", "/metrics", "/v1/models")
 HEALTH_MEANING = "200: the engine's monitor sees it alive. A sleeping engine answers 200 too"
 
+_PREFIX = "lmdeploy:"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("lmdeploy:num_requests_running",),
     "requests_waiting": ("lmdeploy:num_requests_waiting",),
@@ -28,14 +29,13 @@ METRICS: dict[str, tuple[str, ...]] = {
 def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None:
     """How sure we are, 0..1, that this is LMDeploy, and its status; None when nothing speaks for it."""
     models = json_at(answers, "/v1/models")
-    samples = samples_at(answers, "/metrics")
     sure, evidence = weigh(
         (
             Clue(
                 holds="lmdeploy" in owners_in(models), weight=0.8, words="the models are owned by `lmdeploy`"
             ),
             Clue(
-                holds=any(sample.name.startswith("lmdeploy:") for sample in samples),
+                holds=has_metrics(answers, "/metrics", _PREFIX),
                 weight=0.9,
                 words="the metrics begin with `lmdeploy:`",
             ),
@@ -43,6 +43,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     metrics = totals(samples, METRICS)
     used = largest(samples, "lmdeploy:gpu_cache_usage_perc")
     health = answers.get("/health")

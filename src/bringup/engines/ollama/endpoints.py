@@ -11,7 +11,7 @@ from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, at, int_at, list_at, text_at
 from bringup.parse.model_size import parameters_in_name
 from bringup.parse.models_list import models_in
-from bringup.parse.probe import is_healthy, json_at
+from bringup.parse.probe import is_healthy, json_at, share_of
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.exchange import Answer
 
@@ -71,7 +71,7 @@ def _loaded(loaded: Json) -> dict[str, str]:
     """What is in memory now, as settings: how much of each loaded model is on the GPU."""
     found: dict[str, str] = {}
     for row in list_at(loaded, "models"):
-        name, size, on_gpu = text_at(row, "name"), int_at(row, "size"), int_at(row, "size_vram")
-        if name and size and on_gpu is not None:
-            found[f"gpu share of {name}"] = f"{on_gpu / size:.2f}"
+        name, share = text_at(row, "name"), share_of(int_at(row, "size_vram"), int_at(row, "size"))
+        if name and share is not None:
+            found[f"gpu share of {name}"] = f"{share:.2f}"
     return found

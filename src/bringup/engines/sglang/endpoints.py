@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, at, bool_at, int_at, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at
 from bringup.parse.prometheus import Sample, largest, sum_of_largest, total, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -29,6 +29,7 @@ HEALTH_MEANING = (
     "with SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=0 only a flag"
 )
 
+_PREFIX = "sglang:"
 METRICS: dict[str, tuple[str, ...]] = {
     "output_tokens_total": ("sglang:generation_tokens_total",),
     "prompt_tokens_total": ("sglang:prompt_tokens_total",),
@@ -51,12 +52,11 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     models = json_at(answers, "/v1/models")
     server = json_at(answers, "/server_info", "/get_server_info")
     model = json_at(answers, "/model_info", "/get_model_info")
-    samples = samples_at(answers, "/metrics")
     sure, evidence = weigh(
         (
             Clue(holds="sglang" in owners_in(models), weight=0.8, words="the models are owned by `sglang`"),
             Clue(
-                holds=any(sample.name.startswith("sglang:") for sample in samples),
+                holds=has_metrics(answers, "/metrics", _PREFIX),
                 weight=0.9,
                 words="the metrics begin with `sglang:`",
             ),
@@ -75,6 +75,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     gauges = _gauges(samples)
     return sure, EngineStatus(
         engine="sglang",

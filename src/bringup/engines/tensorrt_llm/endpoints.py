@@ -9,9 +9,9 @@ page is at `/prometheus/metrics/`, when `return_perf_metrics` is set.
 from collections.abc import Mapping
 
 from bringup.engines import Clue, weigh
-from bringup.parse.json_value import Json, at, float_at, int_at, list_at, text_at
+from bringup.parse.json_value import Json, at, int_at, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at, share_of
 from bringup.parse.prometheus import largest, total, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -19,6 +19,7 @@ from bringup.values.exchange import Answer
 PROBES = ("/health", "/metrics", "/prometheus/metrics/", "/server_info", "/v1/models", "/version")
 HEALTH_MEANING = "200: the executor's processes live. Only /health_generate generates"
 
+_PREFIX = "trtllm_"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("trtllm_num_requests_running",),
     "requests_waiting": ("trtllm_num_requests_waiting",),
@@ -29,7 +30,6 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     """How sure we are, 0..1, that this is TensorRT-LLM, and its status; None when nothing speaks for it."""
     models = json_at(answers, "/v1/models")
     latest = (list_at(json_at(answers, "/metrics")) or [None])[-1]
-    samples = samples_at(answers, "/prometheus/metrics/")
     server = json_at(answers, "/server_info")
     sure, evidence = weigh(
         (
@@ -44,7 +44,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
                 words="the metrics are a JSON list of iteration statistics",
             ),
             Clue(
-                holds=any(sample.name.startswith("trtllm_") for sample in samples),
+                holds=has_metrics(answers, "/prometheus/metrics/", _PREFIX),
                 weight=0.8,
                 words="the metrics begin with `trtllm_`",
             ),
@@ -57,6 +57,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/prometheus/metrics/", _PREFIX)
     metrics = totals(samples, METRICS)
     used = largest(samples, "trtllm_kv_cache_utilization")
     running, waiting = int_at(latest, "numActiveRequests"), int_at(latest, "numQueuedRequests")
@@ -80,7 +81,7 @@ def _kv(latest: Json, used: float | None, max_blocks: float | None) -> KvCapacit
     """The block pool as the latest iteration saw it, else what the Prometheus page says."""
     blocks = int_at(latest, "kvCacheStats", "maxNumBlocks")
     block = int_at(latest, "kvCacheStats", "tokensPerBlock")
-    busy = float_at(latest, "kvCacheStats", "usedNumBlocks")
+    busy = int_at(latest, "kvCacheStats", "usedNumBlocks")
     source = "/metrics kvCacheStats" if blocks is not None else ""
     if blocks is None and max_blocks is not None:
         blocks, source = round(max_blocks), "/prometheus/metrics trtllm_kv_cache_max_blocks"
@@ -88,7 +89,7 @@ def _kv(latest: Json, used: float | None, max_blocks: float | None) -> KvCapacit
         tokens=blocks * block if blocks is not None and block is not None else None,
         block_tokens=block,
         blocks=blocks,
-        used_share=busy / blocks if busy is not None and blocks else used,
+        used_share=used if busy is None else share_of(busy, blocks),
         source=source,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, int_at, text_at
 from bringup.parse.models_list import models_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at
 from bringup.parse.prometheus import largest, totals
 from bringup.values.engine import EngineStatus, KvCapacity, ServedModel
 from bringup.values.exchange import Answer
@@ -20,6 +20,7 @@ HEALTH_MEANING = (
     "200: the shards can allocate on their device; after a failure, a forward pass of the model succeeded"
 )
 
+_PREFIX = "tgi_"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("tgi_batch_current_size",),
     "requests_waiting": ("tgi_queue_size",),
@@ -31,7 +32,6 @@ METRICS: dict[str, tuple[str, ...]] = {
 def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None:
     """How sure we are, 0..1, that this is TGI, and its status; None when nothing speaks for it."""
     info = json_at(answers, "/info")
-    samples = samples_at(answers, "/metrics")
     sure, evidence = weigh(
         (
             Clue(
@@ -45,7 +45,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
                 words="/info has TGI's fields",
             ),
             Clue(
-                holds=any(sample.name.startswith("tgi_") for sample in samples),
+                holds=has_metrics(answers, "/metrics", _PREFIX),
                 weight=0.8,
                 words="the metrics begin with `tgi_`",
             ),
@@ -53,6 +53,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     metrics = totals(samples, METRICS)
     pool = int_at(info, "max_batch_total_tokens")
     measured = largest(samples, "tgi_batch_max_total_tokens")

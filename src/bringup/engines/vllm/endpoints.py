@@ -7,9 +7,10 @@ whole cache configuration as labels). Older metric names are tried after the pre
 from collections.abc import Iterable, Mapping
 
 from bringup.engines import Clue, weigh
+from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import text_at
 from bringup.parse.models_list import models_in, owners_in
-from bringup.parse.probe import is_healthy, json_at, samples_at
+from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at
 from bringup.parse.prometheus import labels_of, largest, totals
 from bringup.values.engine import EngineStatus, KvCapacity
 from bringup.values.exchange import Answer
@@ -20,6 +21,7 @@ HEALTH_MEANING = (
 )
 
 # our name -> theirs, the present name first
+_PREFIX = "vllm:"
 METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
@@ -38,13 +40,15 @@ _USED_SHARE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the s
 def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None:
     """How sure we are, 0..1, that this is vLLM, and its status; None when nothing speaks for it."""
     models = json_at(answers, "/v1/models")
-    samples = samples_at(answers, "/metrics")
     version = json_at(answers, "/version")
-    names = {sample.name.split(":", 1)[0] for sample in samples if ":" in sample.name}
     sure, evidence = weigh(
         (
             Clue(holds="vllm" in owners_in(models), weight=0.8, words="the models are owned by `vllm`"),
-            Clue(holds="vllm" in names, weight=0.9, words="the metrics begin with `vllm:`"),
+            Clue(
+                holds=has_metrics(answers, "/metrics", _PREFIX),
+                weight=0.9,
+                words="the metrics begin with `vllm:`",
+            ),
             Clue(
                 holds=isinstance(version, dict) and list(version) == ["version"],
                 weight=0.1,  # other servers answer so too
@@ -54,6 +58,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     )
     if sure < 0.5:
         return None
+    samples = samples_at(answers, "/metrics", _PREFIX)
     is_routed = bool(labels_of(samples, "vllm:current_qps"))  # then /version is the router's own
     used = next((share for name in _USED_SHARE if (share := largest(samples, name)) is not None), None)
     metrics = totals(samples, METRICS)
@@ -81,9 +86,13 @@ def _kv(labels: tuple[dict[str, str], ...], used: float | None) -> KvCapacity:
     models with sliding-window or state layers.
     """
     first = labels[0] if labels else {}
-    blocks = _integer(first, "num_gpu_blocks")  # the front end has already summed them over the engines
-    block = _integer(first, "effective_attention_block_size") or _integer(first, "block_size")
-    stated = [tokens for row in labels if (tokens := _integer(row, "kv_cache_size_tokens")) is not None]
+    blocks = whole_number(
+        first.get("num_gpu_blocks")
+    )  # the front end has already summed them over the engines
+    block = whole_number(first.get("effective_attention_block_size")) or whole_number(first.get("block_size"))
+    stated = [
+        tokens for row in labels if (tokens := whole_number(row.get("kv_cache_size_tokens"))) is not None
+    ]
     source = "/metrics vllm:cache_config_info" if labels else ""
     tokens = sum(stated) if stated else None
     if tokens is None and blocks is not None and block is not None:
@@ -102,11 +111,6 @@ def _kv(labels: tuple[dict[str, str], ...], used: float | None) -> KvCapacity:
 def _settings(labels: Iterable[Mapping[str, str]]) -> dict[str, str]:
     row = next(iter(labels), dict[str, str]())
     return {name: value for name, value in row.items() if value not in ("None", "") and name != "engine"}
-
-
-def _integer(labels: Mapping[str, str], name: str) -> int | None:
-    text = labels.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _whole(number: float | None) -> int | None:

@@ -56,7 +56,7 @@ _GRAMMAR = Grammar(
     lists=frozenset({"--served-model-name", "--lora-modules", "--api-key", "--middleware"}),
 )
 _PORT = 8000
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgG]?)")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "K": KIB, "M": MIB, "G": GIB}
 
 
