@@ -146,7 +146,7 @@ python_from_debian() {
 install_by_uv() {
     [ "${BRINGUP_INSTALLER:-uv}" = uv ] || return 1
     if ! uv=$(find_uv); then
-        "$PYTHON" -m pip install -q uv || return 1
+        "$PYTHON" -m pip install -qq uv || return 1
         uv=.venv/bin/uv
     fi
     options=
