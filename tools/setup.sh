@@ -146,7 +146,7 @@ python_from_debian() {
 install_by_uv() {
     [ "${BRINGUP_INSTALLER:-uv}" = uv ] || return 1
     if ! uv=$(find_uv); then
-        "$PYTHON" -m pip install -q uv || return 1
+        "$PYTHON" -m pip install -qq uv || return 1
         uv=.venv/bin/uv
     fi
     options=
@@ -185,6 +185,16 @@ END
     "$PYTHON" -m pip install -q -r .tools/wanted.txt -c .tools/versions.txt && return 0
     say "those versions are not to be had here, installing the newest that fit pyproject.toml"
     "$PYTHON" -m pip install -q -r .tools/wanted.txt
+}
+
+# What the demo's engine links to and its wheel does not bring: a minimal Debian lacks OpenMP's run-time library.
+system_libraries() {
+    case $("$PYTHON" -c "import xllamacpp" 2>&1) in
+    *libgomp.so.1*) ;;
+    *) return 0 ;; # it loads, or the demo itself says why it does not
+    esac
+    say "the demo's engine needs libgomp.so.1"
+    debian_install libgomp1 || fail "libgomp.so.1 is not here, and installing it needs root" "sudo apt-get install libgomp1"
 }
 
 # Programs that some tests use. Without one of them those tests are skipped, and say so.
@@ -241,14 +251,16 @@ main() {
     is_sound || make_environment
     groups=$1
     [ "$1" != dev ] || groups="demo dev" # the tests run the demo's engine
+    # shellcheck disable=SC2086 # group names are words
     [ ! -f "$STAMP" ] || groups=$(printf '%s\n' $groups "$(sed 1d "$STAMP")" | sort -u)
     : >"$UNDER_WAY"
     rm -f "$STAMP"
     # shellcheck disable=SC2086 # group names are words
     if install_by_uv $groups || install_by_pip $groups; then
+        rm -f "$UNDER_WAY"
+        case $groups in *demo*) system_libraries ;; esac
         { made_from && printf '%s\n' $groups; } >"$STAMP.part"
         mv "$STAMP.part" "$STAMP"
-        rm -f "$UNDER_WAY"
         say ".venv is ready"
     else
         rm -f "$UNDER_WAY" # it ended by itself: what is there is whole, and the next run goes on from it

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import HostError, UsageError
+from bringup.units import MIB
 
-_CHUNK = 1 << 20
+_CHUNK = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
