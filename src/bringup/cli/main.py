@@ -60,10 +60,23 @@ def bringup() -> None:
     """
 
 
+def split_engine_command(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Our own arguments and, after `--`, the engine's command line as the user runs it.
+
+    >>> split_engine_command(["verify", "--quick", "--", "vllm", "serve", "M", "--port", "8000"])
+    (['verify', '--quick'], ('vllm', 'serve', 'M', '--port', '8000'))
+    """
+    if "--" not in argv:
+        return argv, ()
+    place = argv.index("--")
+    return argv[:place], tuple(argv[place + 1 :])
+
+
 def main() -> NoReturn:
     """Run the command line and exit with its documented code."""
     try:
-        code = bringup.main(prog_name="bringup", standalone_mode=False)
+        own, engine_command = split_engine_command(sys.argv[1:])
+        code = bringup.main(args=own, prog_name="bringup", standalone_mode=False, obj=engine_command)
         sys.stdout.flush()
     except click.exceptions.Abort:
         print("interrupted", file=sys.stderr)

@@ -2,17 +2,19 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import click
 
 from bringup.cli.output import OutputOptions, emit
 from bringup.cli.progress import ProgressLine
 from bringup.errors import UsageError
-from bringup.flows.reach import reach, replayed
-from bringup.flows.verify import Verification, VerifyRequest, verify
+from bringup.flows.reach import find_port, reach, replayed
+from bringup.flows.verify import Verification, VerifyRequest, engine_spec, verify
 from bringup.machine import Target as HostTarget
 from bringup.transport.http_stream import Target, target_of
 from bringup.values.deployment import Depth, Wanted
+from bringup.values.engine import EngineSpec
 
 
 @click.command("verify", context_settings={"ignore_unknown_options": False})
@@ -57,12 +59,17 @@ def command(ctx: click.Context, url: str | None, **options: object) -> None:
       bringup verify http://gpubox:8000 --host gpubox --gpus 0-3
       bringup verify :8000 --quick --json
       bringup verify https://llm.example/v1 --api-key KEY --full --junit verify.xml
+      bringup verify --host gpubox -- vllm serve MiniMaxAI/MiniMax-M2.5 --tensor-parallel-size 4
       bringup verify --from monday.json.gz
+
+    Without URL the one engine that runs on the machine is taken. After `--` comes the engine's own command
+    line: what it wants (model, context, port) is what is verified.
     """
-    ctx.exit(_run(url, options))
+    engine_command = cast("tuple[str, ...]", ctx.obj or ())
+    ctx.exit(_run(url, engine_command, options))
 
 
-def _run(url: str | None, options: dict[str, object]) -> int:
+def _run(url: str | None, engine_command: tuple[str, ...], options: dict[str, object]) -> int:
     output = OutputOptions(
         format=str(options["format_"] or "text"),
         junit=_path(options["junit"]),
@@ -72,31 +79,35 @@ def _run(url: str | None, options: dict[str, object]) -> int:
         show_all=options["show_all"] is True,
     )
     with ProgressLine(enabled=options["quiet"] is not True) as progress:
-        outcome = asyncio.run(_verified(url, options, progress))
+        outcome = asyncio.run(_verified(url, engine_command, options, progress))
     emit(outcome.report, outcome.recording, output)
     return outcome.report.exit_code
 
 
-async def _verified(url: str | None, options: dict[str, object], progress: ProgressLine) -> Verification:
+async def _verified(
+    url: str | None, engine_command: tuple[str, ...], options: dict[str, object], progress: ProgressLine
+) -> Verification:
     from_file = _path(options["from_file"])
     if from_file is not None:
         if url is not None or options["host"] is not None:
             raise UsageError("`--from` replays a recording: it takes no URL and no --host")
         request, world = replayed(from_file)
         return await verify(request, world)
+    host = _text(options["host"])
+    spec = engine_spec(engine_command) if engine_command else None
     if url is None:
-        raise UsageError("which endpoint?", hint="bringup verify http://HOST:PORT, or --from FILE")
+        url = f":{spec.port if spec and spec.port else await find_port(host)}"
     target = target_of(
         f"127.0.0.1{url}" if url.startswith(":") else url,
         api_key=_text(options["api_key"]),
         ca_file=_text(options["cacert"]),
         verify_tls=options["insecure"] is not True,
     )
-    async with reach(target, host=_text(options["host"])) as world:
-        return await verify(_request(target, options), world, on_step=progress.step)
+    async with reach(target, host=host) as world:
+        return await verify(_request(target, spec, options), world, on_step=progress.step)
 
 
-def _request(target: Target, options: dict[str, object]) -> VerifyRequest:
+def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]) -> VerifyRequest:
     only, skip = options["only"], options["skip"]
     return VerifyRequest(
         url=target.url,
@@ -109,6 +120,7 @@ def _request(target: Target, options: dict[str, object]) -> VerifyRequest:
         ),
         has_api_key=target.api_key is not None,
         is_tls=target.scheme == "https",
+        spec=spec,
         only=tuple(str(name) for name in only) if isinstance(only, tuple) else (),
         skip=tuple(str(name) for name in skip) if isinstance(skip, tuple) else (),
         budget_s=_seconds(options["budget"]),

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bringup.errors import UsageError
-from bringup.flows.verify import VerifyRequest, World
+from bringup.flows.discover import running_engine_port
+from bringup.flows.verify import VerifyRequest, World, engine_spec
+from bringup.machine import Target as HostTarget
 from bringup.transport import Runner
 from bringup.transport.http_stream import HttpEndpoint, Target
 from bringup.transport.local import LocalRunner
@@ -31,9 +34,7 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
     runner: Runner | None = None
     reached = target
     if host is not None:
-        from bringup.transport.ssh import SshRunner  # noqa: PLC0415
-
-        ssh = SshRunner(host)
+        ssh = _ssh(host)
         runner = ssh
         if _is_loopback(target.host):
             port = await ssh.forward(target.host, target.port)
@@ -47,6 +48,26 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
         await endpoint.close()
         if runner is not None:
             await runner.close()
+
+
+def _ssh(host: str) -> Any:
+    from bringup.transport.ssh import SshRunner  # noqa: PLC0415
+
+    return SshRunner(host)
+
+
+async def find_port(host: str | None) -> int:
+    """The port of the one engine that runs on `host`, or on this machine.
+
+    Raises:
+        HostError: the host could not be reached, or no engine was seen there.
+        UsageError: several engines run there.
+    """
+    runner = LocalRunner() if host is None else _ssh(host)
+    try:
+        return await running_engine_port(runner)
+    finally:
+        await runner.close()
 
 
 def replayed(path: Path) -> tuple[VerifyRequest, World]:
@@ -99,6 +120,8 @@ def _request_of(recording: Recording, path: Path) -> VerifyRequest:
         is_tls=options.get("is_tls") is True,
         only=names("only"),
         skip=names("skip"),
+        spec=engine_spec(names("engine_command")) if names("engine_command") else None,
+        target=HostTarget(port=number("port")),
     )
 
 

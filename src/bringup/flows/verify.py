@@ -2,22 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from bringup import __version__, registry
 from bringup.checks import Check
-from bringup.engines import Engine, probe_asks, surest
+from bringup.engines import Engine, probe_asks, spec_of, surest
 from bringup.errors import HostError, UsageError
 from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
 from bringup.parse.model_size import parameters_in_name
+from bringup.parse.redact import redact_argv
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
-from bringup.values.engine import EngineStatus, ServedModel
+from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.exchange import Answer, Problem
 from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.recording import Recording
@@ -40,6 +41,7 @@ class VerifyRequest:
     only: tuple[str, ...] = ()  # check names; empty: all
     skip: tuple[str, ...] = ()
     budget_s: float | None = None  # seconds for all requests together
+    spec: EngineSpec | None = None  # of the engine's command line, when the user gave it
     target: Target = field(default_factory=Target)
 
 
@@ -130,6 +132,22 @@ async def identify(
     return surest(engines, answers), answers
 
 
+def engine_spec(argv: Sequence[str]) -> EngineSpec:
+    """What an engine's command line wants.
+
+    Raises:
+        UsageError: not the command of a known engine.
+    """
+    engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
+    spec = spec_of(engines, argv)
+    if spec is None:
+        known = ", ".join(engine.display_name for engine in engines.values() if engine.read_command)
+        raise UsageError(
+            f"`{' '.join(argv)}` starts no engine that is known here", hint=f"known are: {known}"
+        )
+    return spec
+
+
 def judge(deployment: Deployment, checks: Mapping[str, Check], observed: Observed) -> tuple[Judged, ...]:
     """What every check concludes."""
     return tuple(
@@ -170,6 +188,7 @@ def _read(
 
 
 def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot | None) -> Deployment:
+    spec = request.spec or _running_spec(request, host)
     model = _model(request, engine)
     name = model.root or model.id
     parameters = model.parameters or parameters_in_name(model.id) or parameters_in_name(name)
@@ -179,10 +198,32 @@ def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot
         model=replace(model, parameters=parameters),
         ability=ability_of(parameters),
         depth=request.depth,
-        wanted=request.wanted,
+        wanted=_wanted(request),
+        spec=spec,
         host=host,
         has_api_key=request.has_api_key,
         is_tls=request.is_tls,
+    )
+
+
+def _running_spec(request: VerifyRequest, host: HostSnapshot | None) -> EngineSpec | None:
+    """What the command line of the process behind the port wants."""
+    engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
+    for process in host.engines if host is not None else ():
+        if process.port == request.target.port:
+            return spec_of(engines, process.argv)
+    return None
+
+
+def _wanted(request: VerifyRequest) -> Wanted:
+    """What the user says should be true: the options first, then the command line given after `--`."""
+    wanted, spec = request.wanted, request.spec
+    if spec is None:
+        return wanted
+    return replace(
+        wanted,
+        model=wanted.model or next(iter(spec.served_names), spec.model),
+        context_tokens=wanted.context_tokens or spec.context_tokens,
     )
 
 
@@ -197,7 +238,7 @@ def ability_of(parameters: int | None) -> Ability:
 
 def _model(request: VerifyRequest, engine: EngineStatus) -> ServedModel:
     """The model to exercise: the wanted one, else the first that is no adapter."""
-    wanted = request.wanted.model
+    wanted = _wanted(request).model
     for model in engine.models:
         if wanted in (model.id, model.root):
             return model
@@ -225,6 +266,8 @@ def _recording(
             "depth": request.depth.name.lower(),
             "model": request.wanted.model,
             "context_tokens": request.wanted.context_tokens,
+            "engine_command": list(redact_argv(request.spec.argv)) if request.spec else [],
+            "port": request.target.port,
             "long_context_tokens": request.wanted.long_context_tokens,
             "gpus": list(request.wanted.gpus),
             "has_api_key": request.has_api_key,
