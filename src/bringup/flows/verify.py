@@ -237,15 +237,16 @@ def ability_of(parameters: int | None) -> Ability:
 
 
 def _model(request: VerifyRequest, engine: EngineStatus) -> ServedModel:
-    """The model to exercise: the wanted one, else the first that is no adapter."""
+    """The model to exercise: the wanted one, else the first that is no adapter.
+
+    A wanted model that is not served is a finding, and what runs instead is worth exercising.
+    """
     wanted = _wanted(request).model
     for model in engine.models:
-        if wanted in (model.id, model.root):
+        if wanted is not None and wanted in (model.id, model.root):
             return model
-    if wanted is not None:
-        return ServedModel(id=wanted)
     whole = [model for model in engine.models if not model.is_adapter]
-    return next(iter(whole or engine.models), ServedModel(id="default"))
+    return next(iter(whole or engine.models), ServedModel(id=wanted or "default"))
 
 
 def _recording(
