@@ -173,6 +173,16 @@ def test_a_web_site_is_no_engine() -> None:
     assert status.is_healthy is None
 
 
+def test_a_front_end_with_ollamas_version_path_is_not_ollama() -> None:
+    page = Answer(key="", status=200, body="<!doctype html><html><title>Open WebUI</title></html>")
+    answers = dict.fromkeys(probe_paths(ENGINES), page) | {
+        "/api/version": Answer(key="", status=200, body='{"version":"0.6.30","deployment_id":""}'),
+        "/health": Answer(key="", status=200, body='{"status":true}'),
+    }
+    status = surest(ENGINES, answers)
+    assert (status.engine, status.proxy, status.models) == ("unknown", "open-webui", ())
+
+
 def test_a_proxy_without_anything_behind_it() -> None:
     page = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
     answers = {path: Answer(key=path, status=502, body=page) for path in probe_paths(ENGINES)}

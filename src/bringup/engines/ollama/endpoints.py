@@ -27,7 +27,8 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     details = at(tags, "models", 0, "details")
     sure, evidence = weigh(
         (
-            Clue(holds=version is not None, weight=0.6, words="/api/version gives a version"),
+            # weak: Open WebUI and other front ends have this path too
+            Clue(holds=version is not None, weight=0.4, words="/api/version gives a version"),
             Clue(
                 holds=isinstance(at(loaded, "models"), list), weight=0.4, words="/api/ps lists loaded models"
             ),
