@@ -33,7 +33,7 @@ _EXERCISES = (
     ("144/16", "144 / 16", 9),
     ("2^10", "2 to the power of 10", 1024),
 )
-_MAX_TOKENS = 48
+_MAX_TOKENS = 24
 _QUOTED = 200  # characters of a trace that a finding quotes
 _PLACE_WORDS = {
     Place.FIELD: "in its own field",
@@ -80,7 +80,7 @@ def _graded(ability: Ability, heard: Tally) -> tuple[Finding, ...]:
     graded = graded_findings(
         "arithmetic",
         heard,
-        what="calculations",
+        what="calculations right",
         ability=ability,
         able_from=Ability.CAPABLE,
         expected="7 x 13 = 91, and others of that kind",

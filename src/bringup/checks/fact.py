@@ -46,7 +46,7 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
     graded = graded_findings(
         "fact",
         heard,
-        what="facts",
+        what="facts right",
         ability=deployment.ability,
         able_from=Ability.SMALL,
         expected="Paris, and other facts of one word",

@@ -22,6 +22,7 @@ class Heard:
     key: str
     spoken: Spoken
     output_tokens: int | None = None
+    is_cut: bool = False  # it ran into the limit on tokens, inside its trace or after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,12 @@ def hear(check: str, key: str, answers: Mapping[str, Answer]) -> Heard | Finding
         return _undelivered(check, reply, source)
     spoken = split_reply(reply)
     if spoken.answer or spoken.trace or reply.tool_calls:
-        return Heard(key=key, spoken=spoken, output_tokens=reply.completion_tokens)
+        return Heard(
+            key=key,
+            spoken=spoken,
+            output_tokens=reply.completion_tokens,
+            is_cut=reply.finish_reason == "length",
+        )
     return Finding(
         id=f"{check}.delivery",
         severity=Severity.FAILURE,
@@ -147,7 +153,7 @@ def _short(text: str) -> str:
 def graded_findings(
     check: str, sorted_answers: Tally, *, what: str, ability: Ability, able_from: Ability, expected: str
 ) -> tuple[Finding, ...]:
-    """The finding on what was right and wrong; none when no answer can be judged. `what`: "facts"."""
+    """The finding on what was right and wrong; none when no answer can be judged. `what`: "facts right"."""
     right, wrong = len(sorted_answers.right), len(sorted_answers.wrong)
     if not right + wrong:
         return ()
@@ -156,7 +162,7 @@ def graded_findings(
         Finding(
             id=check,
             severity=severity,
-            summary=f"{right} of {right + wrong} {what} right",
+            summary=f"{right} of {right + wrong} {what}",
             expected=expected,
             explanation=explain(severity, ability),
             action=advise(severity),
