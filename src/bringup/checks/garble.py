@@ -87,8 +87,8 @@ def _findings(deployment: Deployment, texts: tuple[_Text, ...], expected: str) -
             severity=Severity.FAILURE,
             summary=f"{len(hard)} of {len(texts)} answers are garbage: {_first(hard, is_hard=True)}",
             expected=expected,
-            explanation="no model says this, however small: the numbers go wrong (NaN in the logits, a kernel "
-            "or quantisation unfit for this GPU, damaged weights) or the detokeniser loses bytes",
+            explanation="no model says this, however small: the numbers go wrong (NaN in the logits, a bad "
+            "kernel or quantisation, damaged weights) or the detokeniser loses bytes",
             action="compare the weights' checksums, then start without quantised KV cache, CUDA graphs and "
             "custom all-reduce, one after the other, to find which one it is",
             evidence=_quotes(hard),
