@@ -46,21 +46,21 @@ class Framed:
 
 def read_frame(text: str) -> Framed:
     """The parts of the script's output, of however much of it arrived."""
-    lines = text.split("\n")
+    lines = text.split("\n")[:-1]  # what has no line end was cut off, and a number in it may be short
     marks = [words for words in (line.split() for line in lines if line.startswith("@")) if words]
     return Framed(
         driver=next((words[1] for words in marks if words[0] == "@driver" and len(words) == 2), None),
         pci={words[1]: words[2] for words in marks if words[0] == "@pci" and len(words) == 3},
         has_pci=["@pci"] in marks,
-        answers=tuple(_answers(lines, is_whole=["@end"] in marks)),
+        answers=tuple(_answers(lines)),
         skipped=tuple(words[1] for words in marks if words[0] == "@skipped" and len(words) == 2),
         is_absent=["@absent"] in marks,
         is_whole=["@end"] in marks,
     )
 
 
-def _answers(lines: Sequence[str], *, is_whole: bool) -> Iterator[Answer]:
-    """Each answer with its text. The last line of a cut output is no evidence: a number may be short."""
+def _answers(lines: Sequence[str]) -> Iterator[Answer]:
+    """Each answer with its text."""
     fields: tuple[str, ...] = ()
     starts = [place for place, line in enumerate(lines) if line.startswith("@")]
     for start, stop in pairwise([*starts, len(lines)]):
@@ -68,9 +68,8 @@ def _answers(lines: Sequence[str], *, is_whole: bool) -> Iterator[Answer]:
             case ["@fields", names]:
                 fields = tuple(names.split(","))
             case ["@answer", target, status] if status.isdecimal():
-                is_cut = stop == len(lines) and not is_whole
-                body = lines[start + 1 : stop - 1 if is_cut else stop]
-                yield Answer(target=target, status=int(status), fields=fields, text="\n".join(body))
+                body = "".join(f"{line}\n" for line in lines[start + 1 : stop])
+                yield Answer(target=target, status=int(status), fields=fields, text=body)
             case _:
                 pass
 
@@ -97,7 +96,7 @@ def read_cards(text: str) -> Cards:
     """Driver version, and per card its minor number; the digits of an uninitialised card are `?`."""
     driver: str | None = None
     told: list[dict[str, tuple[str, ...]]] = []
-    for line in text.split("\n"):
+    for line in text.split("\n")[:-1]:
         key, _, value = line.partition(":")
         if line.startswith("@card "):
             told.append({})

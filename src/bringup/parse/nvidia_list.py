@@ -8,7 +8,9 @@ from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_values import version
 from bringup.values.host import Absent, Gpu, GpuInstance
 
-_GPU = re.compile(r"GPU (?P<index>\d+): (?P<name>\S.*?)(?:\s*\(UUID: (?P<uuid>[^()\s]+)\))?", re.ASCII)
+_GPU = re.compile(
+    r"GPU (?P<index>\d+): (?P<name>(?!.*\(UUID: [^)]*$)\S.*?)(?:\s*\(UUID: (?P<uuid>[^()\s]+)\))?", re.ASCII
+)
 _MIG = re.compile(r"MIG (?P<profile>\S+)\s+Device\s+(?P<device>\d+): \(UUID: (?P<uuid>[^()\s]+)\)", re.ASCII)
 _LINK = re.compile(r"Link (?P<link>\d+): (?:(?P<rate>\d+(?:\.\d+)?) GB/s|<inactive>)", re.ASCII)
 _VERSION = re.compile(r"(?:KMD version|DRIVER version|Driver Version)\s*: (?P<text>.*)", re.IGNORECASE)

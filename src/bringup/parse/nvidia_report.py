@@ -118,8 +118,8 @@ def read_text_report(text: str) -> Report:
     Raises:
         UnreadableAnswer: neither a card nor a process is in it.
     """
-    driver = read_driver_version(text)
-    lines = text.replace("\r", "").split("\n")
+    lines = text.replace("\r", "").split("\n")[:-1]  # a last line without end may hold half a number
+    driver = read_driver_version("\n".join(lines))
     starts = [place for place, line in enumerate(lines) if _CARD.fullmatch(line.strip())]
     attached = _ATTACHED.search(text)
     is_complete = attached is not None and int(attached[1]) == len(starts)

@@ -83,6 +83,8 @@ def split_row(line: str, columns: Sequence[str]) -> dict[str, str] | None:
 def read_rows(text: str, columns: Sequence[str] = ()) -> Rows:
     """Rows of `text`. Without `columns` they are taken from its header line.
 
+    A number at the very end of a text without line end is not believed.
+
     Raises:
         UnreadableAnswer: neither columns nor a header.
     """
@@ -94,10 +96,17 @@ def read_rows(text: str, columns: Sequence[str] = ()) -> Rows:
     if not columns:
         raise UnreadableAnswer("no columns and no header line in the answer of nvidia-smi", text=text)
     found = [(line, None if trouble(line) else split_row(line, columns)) for line in lines]
+    if found and found[-1][1] and not text.endswith("\n"):
+        found[-1] = (found[-1][0], _without_half_number(found[-1][1], columns[-1]))
     return Rows(
         rows=tuple(row for _, row in found if row is not None),
         messages=tuple(line for line, row in found if row is None),
     )
+
+
+def _without_half_number(row: dict[str, str], column: str) -> dict[str, str]:
+    """The row without its last number: where the line end is missing, the number may have been cut."""
+    return {**row, column: "(line end missing)"} if row[column][-1:].isdecimal() else row
 
 
 def _header(line: str) -> tuple[str, ...]:

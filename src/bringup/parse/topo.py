@@ -7,7 +7,7 @@ only: it can be cut (`64-127,192-238` where the kernel has `64-127,192-238,240-2
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bringup.errors import UnreadableAnswer
 from bringup.values.host import GpuLink
@@ -68,10 +68,10 @@ def read_topology(text: str) -> Topology:
             places = tuple(place for place in _AFFINITY_COLUMNS if place in " ".join(tokens))
         elif tokens and _DEVICE.fullmatch(tokens[0]):
             row = _row(tokens)
-            # Cut in the middle of "NV18" the last cell reads "NV1".
-            is_cut = line is lines[-1] and not row.rest and not text.endswith("\n")
-            if row.kinds and not is_cut:
-                rows.append(row)
+            # Without its line end the last cell may be cut: half of "NV18" reads "NV1".
+            is_cut = line is lines[-1] and not text.endswith("\n")
+            if row.kinds and (row.rest or not is_cut):
+                rows.append(replace(row, rest=()) if is_cut else row)
             else:
                 unread.append(line)
     if not rows:

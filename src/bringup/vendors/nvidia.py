@@ -333,10 +333,11 @@ def _read_processes(
     lacking = _not_asked(result, "GPU processes")
     if lacking or result is None:
         return (), [lacking or "GPU processes: not asked"]
-    told = read_rows(result.stdout, _PROCESS_COLUMNS)
+    whole = result.stdout[: result.stdout.rfind("\n") + 1]  # a cut last line may hold half a number
+    told = read_rows(whole, _PROCESS_COLUMNS)
     words = _words(told, result.status)
     index = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
-    processes = read_processes(result.stdout, _PROCESS_COLUMNS) if told.rows else ()
+    processes = read_processes(whole, _PROCESS_COLUMNS) if told.rows else ()
     named = tuple(
         dataclasses.replace(process, gpu_index=index.get(process.gpu_uuid or "")) for process in processes
     )
