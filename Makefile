@@ -2,7 +2,7 @@
 
 RUN = PYTHONPATH=src .venv/bin/python
 .DEFAULT_GOAL = help
-.PHONY: help demo test check lint test-engines docs lock clean
+.PHONY: help demo test check lint test-engines docs reference lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -29,14 +29,24 @@ lint: ## All of that but the tests
 	@$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
 	@echo "== spelling"
 	@$(RUN) -m codespell_lib
+	@echo "== units"
+	@$(RUN) tools/check_units.py
+	@echo "== documentation"
+	@$(RUN) tools/gen_reference.py --check
+	@echo "== sizes (aims, not limits)"
+	@$(RUN) tools/measure.py
 
 test-engines: ## Only the tests that start real engines; one that is not installed is skipped, saying so
 	@sh tools/setup.sh dev
 	@$(RUN) -m pytest -m engine $(ARGS)
 
-docs: ## Build the documentation into site/
+docs: reference ## Build the documentation into site/
 	@sh tools/setup.sh docs
 	@$(RUN) -m zensical build
+
+reference: ## Write docs/reference anew from the code
+	@sh tools/setup.sh dev
+	@$(RUN) tools/gen_reference.py
 
 lock: ## Choose the versions in uv.lock anew (needs the network)
 	@sh tools/setup.sh dev

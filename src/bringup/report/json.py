@@ -39,11 +39,12 @@ _WIRE_NAMES = {
 
 def render_json(report: Report) -> str:
     """The report as one JSON object with two-space indent and a final newline."""
-    encoded = msgspec.json.encode({"schema": SCHEMA, **_plain_record(report)})
+    encoded = msgspec.json.encode({"schema": SCHEMA, **plain_record(report)})
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
-def _plain_record(record: object) -> dict[str, object]:
+def plain_record(record: object) -> dict[str, object]:
+    """The fields of a record under their names in JSON."""
     fields = dataclasses.fields(cast("Any", record))
     plain: dict[str, object] = {field.name: _plain(getattr(record, field.name)) for field in fields}
     if isinstance(record, Fix):
@@ -56,7 +57,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return _plain_record(value)
+        return plain_record(value)
     if isinstance(value, dict):
         return {str(key): _plain(part) for key, part in cast("dict[object, object]", value).items()}
     if isinstance(value, tuple | list):
