@@ -226,6 +226,9 @@ def _remembered(talk: Talk) -> str | None:
 
 
 def _arithmetic(talk: Talk) -> str | None:
+    power = re.search(r"(\d+) ?(?:to the power of|\^|\*\*) ?(\d+)", talk.last)
+    if power:
+        return str(int(power[1]) ** min(int(power[2]), 64))
     match = re.search(
         r"(-?\d+(?:\.\d+)?)\s*(x|×|\*|times|multiplied by|\+|plus|-|−|minus|/|÷|divided by)\s*(-?\d+)\b",
         talk.last,

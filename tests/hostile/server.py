@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -525,10 +526,9 @@ def _usage(reply: Reply) -> dict:
 
 def _logprob_row(token: str, logprob: float, talk: Talk) -> dict:
     wanted = talk.body.get("top_logprobs") or 0
-    others = [
-        (token, logprob),
-        *((f"{token}{mark}", logprob - 2.0 - place) for place, mark in enumerate("abcde")),
-    ]
+    rest = math.log(max(1e-6, 1 - math.exp(logprob)))  # what the alternatives share, halving it each time
+    others = [(token, logprob), *((f"{token}{mark}", rest - 0.7 * (n + 1)) for n, mark in enumerate("abcde"))]
+    others.sort(key=lambda one: -one[1])
     return {
         "token": token,
         "logprob": logprob,

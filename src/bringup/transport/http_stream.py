@@ -21,6 +21,7 @@ from bringup.values.exchange import Answer, Ask, Problem
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORT = {"http": 80, "https": 443}
+_MAX_OVERHEAD = 262_144  # bytes of headers, chunk sizes and trailers; servers allow 8 to 64 kB of headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,7 @@ class _Exchange:
         self.headers: list[tuple[str, str]] = []
         self.chunks: list[bytes] = []
         self.size = 0
+        self.raw_size = 0
         self.events = 0
         self.arrivals: list[tuple[int, int]] = []
         self.first_byte: int | None = None
@@ -146,6 +148,7 @@ class _Exchange:
         if self.first_byte is None:
             self.first_byte = now
         before = self.size
+        self.raw_size += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -153,6 +156,8 @@ class _Exchange:
             return
         if self.size > before:
             self.arrivals.append((now, self.size))
+        if self.raw_size - self.size > _MAX_OVERHEAD + 8 * self.size:  # a byte per chunk costs five more
+            self.fail(Problem.MALFORMED, f"headers without end: {self.raw_size} bytes and no more body")
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.done.done():
