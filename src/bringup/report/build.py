@@ -92,7 +92,7 @@ def _paragraph(
 ) -> str:
     sentences = (
         _function_sentence(judged),
-        _weakness_sentence(deployment, judged),
+        _notes_sentence(deployment, judged),
         _speed_sentence(measurements),
         _capacity_sentence(deployment),
         _gpu_sentence(deployment),
@@ -116,13 +116,14 @@ def _function_sentence(judged: Sequence[Judged]) -> str:
     return f"It does not work: {names} failed ({count}). {_sentence(first.summary)}"
 
 
-def _weakness_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
-    notes = [one.title for one in judged if one.section == "function" and one.severity is Severity.NOTE]
-    if not notes:
+def _notes_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
+    """Which checks only have a note: weak, lenient or not supported, and no reason to call it broken."""
+    noted = [one.name for one in judged if one.section == "function" and one.severity is Severity.NOTE]
+    if not noted:
         return ""
     size = deployment.model.parameters
-    of_size = f" (a model of {_count_text(size)} parameters)" if size else ""
-    return f"Weak or not supported, and no fault of the engine{of_size}: {_listing(notes)}."
+    of_size = f", for a model of {_count_text(size)} parameters" if size else ""
+    return f"Noted, and nothing broken{of_size}: {_listing(noted)}."
 
 
 def _speed_sentence(measurements: Sequence[Measurement]) -> str:
