@@ -19,7 +19,7 @@ _FAREWELL_S = 2.0  # how long a process may take to end by itself
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long silence is borne before the link counts as dead; a question's own limit is kept by the host."""
+    """How long silence is borne before the link counts as dead; the host keeps a question's own limit."""
 
     start_s: float = 30.0  # until the host's shell says its first word: slow login shells exist
     grace_s: float = 15.0  # on top of a question's limit, and between questions
