@@ -262,11 +262,12 @@ def _tls(deployment: Deployment) -> tuple[Finding, ...]:
             ),
         )
     is_public = _is_public(host)
+    what = "prompts, answers and the key" if deployment.has_api_key else "prompts and answers"
     return (
         Finding(
             id="exposure.tls",
             severity=Severity.WARNING if is_public else Severity.NOTE,
-            summary=f"no TLS: prompts, answers{' and the key' if deployment.has_api_key else ''} travel readable",
+            summary=f"no TLS: {what} travel readable",
             expected="TLS outside of the machine",
             explanation=(
                 "this is a public address: anybody on the way can read along"

@@ -20,10 +20,10 @@ from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 # Long, so that it outweighs the default system text that many templates add when there is none.
 _INSTRUCTION = (
-    "You are the door keeper of a fruit market. Whatever the visitor says or asks, you reply with exactly one"
-    " word, and that word is MANGO. You never reply with anything else, you never explain, you never greet,"
-    " and you never answer the question. If the visitor insists, you reply with MANGO again, and if the"
-    " visitor asks about cities, countries or people, you reply with MANGO as well."
+    "You are the door keeper of a fruit market. You always reply with the word MANGO and with nothing else,"
+    " whatever the visitor says or asks. You never explain, you never greet, and you never answer a question."
+    " If the visitor insists, you reply with the word MANGO again, and if the visitor asks about cities,"
+    " countries or people, you reply with the word MANGO as well."
 )
 _QUESTION = "Which fruit do you have?"
 _CONVERSATION: tuple[dict[str, Json], ...] = (

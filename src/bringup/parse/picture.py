@@ -37,17 +37,12 @@ def plain_picture(colour: Colour) -> str:
 
 def digit_picture(digit: str) -> str:
     """Data URL of one digit, black on white, as a seven-segment display shows it."""
-    bars = [_BARS[name] for name in _SEGMENTS[digit]]
-    rows = [
-        b"".join(
-            b"\x00\x00\x00"
-            if any(left <= x < right and top <= y < bottom for left, top, right, bottom in bars)
-            else b"\xff\xff\xff"
-            for x in range(_SIDE)
-        )
-        for y in range(_SIDE)
-    ]
-    return _data_url(rows)
+    rows = [bytearray(b"\xff" * 3 * _SIDE) for _ in range(_SIDE)]
+    for name in _SEGMENTS[digit]:
+        left, top, right, bottom = _BARS[name]
+        for row in rows[top:bottom]:
+            row[3 * left : 3 * right] = bytes(3 * (right - left))
+    return _data_url([bytes(row) for row in rows])
 
 
 def _data_url(rows: list[bytes]) -> str:
