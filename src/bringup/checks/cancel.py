@@ -48,6 +48,7 @@ def asks(deployment: Deployment, replies: Replies) -> Batch:
 
 def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """Freed, kept, or not to be seen."""
+    _ = deployment
     answers = replies.answers
     dropped = answers.get("dropped")
     if dropped is None or dropped.problem is not Problem.ABORTED:

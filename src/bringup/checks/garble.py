@@ -17,6 +17,7 @@ from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Se
 
 # Their requests are broken on purpose (temperature -5 and the like), so nonsense is a fair answer.
 _NOT_JUDGED = frozenset({"bad_requests", "context_limit"})
+_TELLING = 4  # tokens: fewer may be a line break or half a character
 _BROKEN_SHARE = 0.5  # of the texts: above it not even a tiny model counts as weak only
 _CAPABLE_SHARE = 0.1  # of the texts: a model of 7e9 parameters and more does not go this far
 
@@ -64,7 +65,8 @@ def _texts(replies: Replies) -> Iterator[_Text]:
             reply = read_reply(answer)
             said = reply.everything
             is_chat = reply.is_stream or reply.finish_reason is not None
-            is_empty = not said.strip() and not reply.tool_calls
+            is_cut_short = reply.finish_reason == "length" and (reply.completion_tokens or 0) < _TELLING
+            is_empty = not (said.strip() or reply.tool_calls or is_cut_short)
             if not is_chat or (is_empty and (fault_of(answer) or answer.problem)):
                 continue  # no model's answer at all; whoever asked says so
             yield _Text(

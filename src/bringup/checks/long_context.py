@@ -1,8 +1,8 @@
 """Facts hidden early, in the middle and late in a long prompt are found again.
 
 Source: wrong rope scaling, a sliding window that is too short, a quantised KV cache or a faulty chunked
-prefill leave short answers intact and lose what stands far back. The prompt is sized in tokens: a first
-answer's `usage.prompt_tokens` says how many a sentence takes here.
+prefill leave short answers intact and lose what stands far back. The prompt is sized in tokens: the
+`usage.prompt_tokens` of two short ones say what the chat template takes and what a word takes.
 """
 
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ _NEEDLES = {  # depth in the prompt -> thing, code
 }
 _MODEST = {Depth.QUICK: 800, Depth.DEFAULT: 1500, Depth.FULL: 8000}  # tokens
 _SAMPLE_SENTENCES = 12
+_BARE = "Hi."
 _UNREAD = 0.7  # of the tokens sent: an engine that counts fewer has not read them all
 _EXPECTED = "every fact found, wherever it stands"
 
@@ -48,7 +49,10 @@ def asks(deployment: Deployment, replies: Replies) -> Batch:
     answers = replies.answers
     if not answers:
         body = chat_body(deployment.model.id, _prompt(_SAMPLE_SENTENCES, 0.5), max_tokens=_room(deployment))
-        return (Ask(key="short", body=body),)
+        return (
+            Ask(key="bare", body=chat_body(deployment.model.id, _BARE, max_tokens=1)),
+            Ask(key="short", body=body),
+        )
     sentences = _sentences(deployment, replies)
     if sentences is None:
         return ()
@@ -82,7 +86,8 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 def _size(deployment: Deployment) -> _Size:
     served, room = deployment.model.context_tokens, _room(deployment)
-    most = None if served is None else served - room - 64  # the template takes some
+    # later words may take more tokens than the sample's; a refusal for a few tokens would prove nothing
+    most = None if served is None else served - room - max(64, served // 50)
     asked = deployment.wanted.long_context_tokens
     modest = _MODEST[deployment.depth]
     if served is not None:
@@ -113,15 +118,24 @@ def _sentences(deployment: Deployment, replies: Replies) -> int | None:
     short = reply_or_fault(replies.answers.get("short"))
     if isinstance(short, Fault) or not short.prompt_tokens:
         return None
-    # the template and the needles are counted in, so the estimate errs on the short side
-    per_sentence = short.prompt_tokens / (_SAMPLE_SENTENCES + len(_NEEDLES))
-    return max(_SAMPLE_SENTENCES, int(_size(deployment).tokens / per_sentence) - len(_NEEDLES))
+    bare = reply_or_fault(replies.answers.get("bare"))
+    template = 0 if isinstance(bare, Fault) else bare.prompt_tokens or 0
+    words, fixed = _words(_SAMPLE_SENTENCES), _words(0)
+    per_sentence = (words - fixed) / _SAMPLE_SENTENCES
+    tokens_per_word = max(0.5, (short.prompt_tokens - template) / (words - len(_BARE.split())))
+    wanted = (_size(deployment).tokens - template) / tokens_per_word
+    return max(_SAMPLE_SENTENCES, int((wanted - fixed) / per_sentence))
+
+
+def _words(sentences: int) -> int:
+    return len(_prompt(sentences, 0.5).split())
 
 
 def _prompt(sentences: int, asked: float) -> str:
     """Filler with all needles in their places, and the question for one of them at the end."""
+    # three digits from the start, so that later sentences take as many tokens as the first
     lines = [
-        f"On day {number} the keeper saw {number * 7 % 23} ships, and the wind came from the "
+        f"On day {number + 100} the keeper saw {number * 7 % 23} ships, and the wind came from the "
         f"{('north', 'east', 'south', 'west')[number * 5 % 4]}."
         for number in range(1, sentences + 1)
     ]

@@ -17,9 +17,11 @@ _TEMPLATE = re.compile(
     r"|assistant|system|return|channel|message)\|>"
     r"|<(?:start|end)_of_turn>|\[/?INST\]|<｜[^｜>]{1,40}｜>|<unk>|<pad>|</s>\s*$"
 )
-_EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"})
+_EAST_ASIAN = frozenset(
+    {"CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "HANGUL"}
+)
 _NO_SCRIPT = frozenset({"MATHEMATICAL", "FULLWIDTH", "HALFWIDTH", "MICRO", "SUPERSCRIPT", "MODIFIER"})
-_VOWELS = frozenset("aeiouyAEIOUYæøœı")
+_VOICED = frozenset("aeiouyæøœırl")  # r and l carry syllables too: Czech `prst`, `vlk`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ def _few_words(text: str) -> Sign | None:
 
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str | None:
-    """The script of a letter by its Unicode name; the scripts of Japanese count as one."""
+    """The script of a letter by its Unicode name; those of Japanese and Korean count as one."""
     name = unicodedata.name(letter, "").partition(" ")[0]
     if not letter.isalpha() or not name or name in _NO_SCRIPT:
         return None
@@ -172,8 +174,8 @@ def _unpronounceable(text: str) -> Sign | None:
     latin = [word for word in words if _script(word[0]) == "LATIN"]
     if len(latin) < 12 or len(latin) < 0.5 * len(text.split()):
         return None
-    mute = [word for word in latin if not _VOWELS & set(unicodedata.normalize("NFD", word))]
-    if len(mute) < 0.3 * len(latin):
+    mute = [word for word in latin if not _VOICED & set(unicodedata.normalize("NFD", word))]
+    if len(mute) < max(4, 0.1 * len(latin)):
         return None
     words_said = f"{len(mute)} of {len(latin)} words without a vowel, such as `{mute[0]}`"
     return Sign(name="no words", words=words_said, is_hard=False)

@@ -58,6 +58,12 @@ def test_empty_answers(make):
     assert judged(make, Ability.TINY, fact=texts(make, "", "")) == {"garble.empty": "failure"}
 
 
+def test_a_first_token_without_a_sign_is_not_empty(make):
+    assert judged(make, long_context=[make.whole("bare", "\n", tokens=1, finish="length")]) == {
+        "garble": "ok"
+    }
+
+
 def test_a_tool_call_or_a_trace_is_not_empty(make):
     call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
     answers = [make.whole("a", "", tool_calls=[call]), make.whole("b", "", reasoning_content=GOOD)]
