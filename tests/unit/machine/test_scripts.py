@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,32 @@ from bringup.values.host import CommandResult, HostSnapshot
 if not Path("/proc/self/stat").exists():
     pytest.skip("no /proc on this machine: the scripts' own subject is not here", allow_module_level=True)
 
-SHELLS = [
-    pytest.param((path, *rest), id=name)
-    for name, *rest in (("dash",), ("bash", "--posix"), ("busybox", "sh"))
-    if (path := shutil.which(name))
-] or [pytest.param(("/bin/sh",), id="sh")]
+
+@dataclass(frozen=True)
+class Shell:
+    argv: tuple[str, ...]
+    path: str = os.environ["PATH"]
+
+
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)] or ["sh"]
+
+
+@pytest.fixture(params=SHELLS, scope="session")
+def shell(request):
+    """A shell with the programs it runs among: busybox has nothing but its own."""
+    program = shutil.which(request.param)
+    if request.param != "busybox":
+        yield Shell((program, "--posix") if request.param == "bash" else (program,))
+        return
+    # Not below pytest's own folder, which other users may not enter.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
+        for applet in listed.stdout.split():
+            Path(folder, applet).symlink_to(program)
+        yield Shell((program, "sh"), folder)
+
+
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user or make namespaces")
 
 SERVER = """
@@ -81,7 +104,7 @@ def ask(
     results = {}
     for question in subject.questions(target or Target()):
         done = subprocess.run(
-            [*before, *shell, "-c", edit(question.script)],
+            [*before, *shell.argv, "-c", edit(question.script)],
             capture_output=True,
             text=True,
             errors="replace",
@@ -89,7 +112,7 @@ def ask(
             check=False,
             stdin=subprocess.DEVNULL,
             env={
-                "PATH": path or os.environ["PATH"],
+                "PATH": path or shell.path,
                 "LC_ALL": "C",
                 "HOME": os.environ.get("HOME", "/"),
                 **environment,
@@ -99,11 +122,6 @@ def ask(
             key=question.key, status=done.returncode, stdout=done.stdout, stderr=done.stderr
         )
     return subject.read(HostSnapshot(taken_at=time.time(), host="here"), results), results
-
-
-@pytest.fixture(params=SHELLS)
-def shell(request):
-    return request.param
 
 
 def test_the_process_behind_a_port_is_found_with_all_that_belongs_to_it(shell):
@@ -229,7 +247,7 @@ def test_device_files_of_the_process_and_its_children_are_told(tmp_path, shell):
 @NEEDS_ROOT
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv on this machine")
 def test_a_process_of_another_user_is_said_to_be_invisible(shell):
-    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    nobody = (shutil.which("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups")
     with Server() as server:
         snapshot, _ = ask(PROCESS, shell=shell, target=Target(port=server.port), before=nobody)
     assert not [engine for engine in snapshot.engines if engine.port == server.port]
@@ -249,7 +267,7 @@ def test_a_process_in_another_network_namespace_is_found(shell):
 
 
 @pytest.fixture
-def stubs(tmp_path):
+def stubs(tmp_path, shell):
     """A folder in front of PATH, and a function that puts a program there."""
     folder = tmp_path / "stubs"
     folder.mkdir()
@@ -258,7 +276,7 @@ def stubs(tmp_path):
         program = folder / name
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
-        return f"{folder}:{os.environ['PATH']}"
+        return f"{folder}:{shell.path}"
 
     return add
 
@@ -291,7 +309,7 @@ def test_the_named_unit_leads_to_its_process_and_joins_it(stubs, shell):
 
 DOCKER = r"""
 case "$1 $*" in
-  inspect*State.Pid*Id*) 
+  inspect*State.Pid*Id*)
     [ "$5" = engine ] || { echo "Error: No such object" >&2; exit 1; }
     echo "$ENGINE 3f2c9a7b1d20" ;;
   inspect*) echo "$ENGINE" ;;
@@ -424,7 +442,7 @@ def test_without_lspci_the_acs_state_is_said_to_be_unknown(sysfs, tmp_path, shel
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("grep", "awk", "cat", "ls", "readlink"):
-        (folder / name).symlink_to(shutil.which(name))
+        (folder / name).symlink_to(shutil.which(name, path=shell.path))
 
     def edit(script):
         return script.replace("/sys/", f"{sysfs}/").replace('PATH="$PATH:/usr/sbin:/sbin"', f"PATH={folder}")
@@ -497,7 +515,9 @@ def test_every_subject_has_questions_that_a_plain_shell_accepts(shell):
             assert question.key.startswith("machine.")
             assert bool(question.argv) != bool(question.script)
             assert 0 < question.time_limit_s <= 30
-            done = subprocess.run([*shell, "-n", "-c", question.script], capture_output=True, check=False)
+            done = subprocess.run(
+                [*shell.argv, "-n", "-c", question.script], capture_output=True, check=False
+            )
             assert (done.returncode, done.stderr) == (0, b"")
             # One argument of a command may be 128 KiB long, and the whole script travels with every snapshot.
             assert len(question.script) < 16_000
