@@ -22,7 +22,8 @@ disk() {
   at=$2
   while [ -n "$at" ] && [ "$at" != / ]; do
     limited 2 test -e "$at"
-    case $? in 0) break ;; 1) at=${at%/*} ;; *) echo "@@ $1 $2"; echo "@@ inodes $2"; return ;; esac
+    case $? in 0) break ;; 1) ;; *) echo "@@ $1 $2"; echo "@@ inodes $2"; return ;; esac
+    case "$at" in */*) at=${at%/*} ;; *) at=. ;; esac
   done
   rows=$(limited 3 df -P -k -- "${at:-/}" 2>&1)
   echo "@@ $1 $2"

@@ -96,8 +96,8 @@ def _with_system(facts: HostFacts, sections: Mapping[str, str]) -> HostFacts:
 
 
 def _with_processor(facts: HostFacts, sections: Mapping[str, str]) -> HostFacts:
-    rows = re.findall(r"^([^:\n]+?)[ \t]*:[ \t]*(.*)$", sections.get("processor", ""), re.MULTILINE)
-    fields = {name: value.strip() for name, value in rows}
+    rows = (line.partition(":") for line in sections.get("processor", "").split("\n"))
+    fields = {name.strip(): value.strip() for name, _, value in rows}
     known = re.search(r"^Model name:[ \t]*(.+)$", sections.get("lscpu", ""), re.MULTILINE)
     model = fields.get("model name") or (known[1].strip() if known else None)
     if model is None and "CPU implementer" in fields and "CPU part" in fields:

@@ -13,6 +13,7 @@ from bringup.values.host import CommandResult, HostFacts, HostSnapshot, Question
 
 _KEY = "machine.pci"
 _ACS_KEY = "machine.acs"
+_BOARD_GRAPHICS = frozenset(("1a03", "102b"))  # ASPEED, Matrox
 
 _SCRIPT = r"""
 echo "@@ devices"
@@ -77,12 +78,15 @@ def _read(snapshot: HostSnapshot, results: Mapping[str, CommandResult]) -> HostS
         return replace(snapshot, missing=(*snapshot.missing, f"PCI devices: {why}"))
     devices, above = read_devices(sections.get("devices", ""))
     missing: list[str] = []
-    groups = {device.iommu_group for device in devices}
+    # The graphics of a server's management board are no part of what moves tensors.
+    cards = [device for device in devices if device.vendor_id not in _BOARD_GRAPHICS] or list(devices)
+    groups = {device.iommu_group for device in cards}
     iommu = _iommu(sections, {group for group in groups if group is not None})
     if iommu is None:
         missing.append("IOMMU state: /sys/kernel/iommu_groups is not there")
     acs = None
-    if devices:
+    if cards:
+        above = {card.address: above.get(card.address, ()) for card in cards}
         acs, why = _acs(results.get(_ACS_KEY), above)
         if why:
             missing.append(f"ACS state: {why}")
@@ -110,7 +114,7 @@ def _acs(result: CommandResult | None, above: Mapping[str, tuple[str, ...]]) -> 
         return None, why_unanswered(result)
     bridges = {bridge for line in above.values() for bridge in line}
     if not bridges:
-        return None, "no PCI bridge is seen above the cards (a virtual machine shows none)"
+        return None, "no PCI bridge stands above the cards"
     state = redirecting(read_acs(sections["bridges"]), bridges)
     if state is None:
         return None, "the bridges' capabilities can be read by root only"

@@ -14,6 +14,7 @@ from shlex import quote
 from bringup.machine import Subject, Target
 from bringup.parse.engine_process import read_engines
 from bringup.parse.process_table import read_process_table
+from bringup.parse.sections import why_unanswered
 from bringup.values.host import CommandResult, HostSnapshot, Question
 
 _KEY = "machine.process"
@@ -30,9 +31,16 @@ echo "asker $(id -u)"
 echo "clock $(sed -n 's/^btime //p' /proc/stat) $(getconf CLK_TCK 2>/dev/null || echo 100)"
 limited() { if command -v timeout >/dev/null 2>&1; then timeout -s KILL "$@"; else shift; "$@"; fi; }
 
+export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
+
 named=
+manager=--system
 if [ -n "$unit" ]; then
-  pid=$(limited 4 systemctl show -p MainPID -- "$unit" 2>/dev/null | sed -n 's/^MainPID=//p')
+  # A user's own systemd has units too; it is asked when the host's knows none of that name.
+  case "$(limited 4 systemctl --system show -p LoadState -- "$unit" 2>/dev/null)" in
+    LoadState=not-found) manager=--user ;;
+  esac
+  pid=$(limited 4 systemctl $manager show -p MainPID -- "$unit" 2>/dev/null | sed -n 's/^MainPID=//p')
   [ "${pid:-0}" = 0 ] || { echo "main $pid unit $unit"; named="$named $pid"; }
 fi
 if [ -n "$container" ]; then
@@ -192,18 +200,17 @@ for p in $engines; do
   echo "exe $p $(readlink "/proc/$p/exe")"
 done 2>/dev/null
 
-export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
 show_unit() {
-  limited 4 systemctl "$1" show --no-pager -p "$properties" -- "$2" 2>/dev/null | awk -v unit="$2" "$hide"'{
+  limited 4 systemctl "$1" show --no-pager -p "$properties" -- "$2" 2>/dev/null | UNIT=$2 awk "$hide"'{
       at = index($0, "="); after = 0; open = 0
-      print "unit", unit, substr($0, 1, at) hidden_all(substr($0, at + 1))
+      print "unit", ENVIRON["UNIT"], substr($0, 1, at) hidden_all(substr($0, at + 1))
     }'
 }
 properties=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,MainPID,NRestarts,Restart
 properties=$properties,RestartUSec,TimeoutStartUSec,TimeoutStopUSec,Type,User,LimitNOFILE,LimitMEMLOCK,MemoryMax
 properties=$properties,OOMPolicy,ExecMainStatus,ExecMainCode,ActiveEnterTimestamp,KillMode,KillSignal
 properties=$properties,EnvironmentFiles,Environment,ExecStart
-[ -z "$unit" ] || show_unit --system "$unit"
+[ -z "$unit" ] || show_unit $manager "$unit"
 for p in $engines; do
   path=$(sed -n 's/^[0-9]*:name=systemd://p; s/^0:://p' "/proc/$p/cgroup" 2>/dev/null | head -n 1)
   case "$path" in
@@ -242,19 +249,25 @@ echo end
 def _questions(target: Target) -> tuple[Question, ...]:
     settings = (
         f"port={'' if target.port is None else target.port}",
-        f"unit={quote(target.unit or '')}",
+        f"unit={quote(_full_name(target.unit))}",
         f"container={quote(target.container or '')}",
     )
     script = "".join(("\n".join(settings), _NAMED, _TABLE, _HIDE, _DETAILS))
     return (Question(key=_KEY, script=script, time_limit_s=20.0),)
 
 
+def _full_name(unit: str | None) -> str:
+    """The unit as a control group names it."""
+    if not unit:
+        return ""
+    return unit if "." in unit else f"{unit}.service"
+
+
 def _read(snapshot: HostSnapshot, results: Mapping[str, CommandResult]) -> HostSnapshot:
     result = results.get(_KEY)
-    if result is None:
-        return replace(snapshot, missing=(*snapshot.missing, "the engine's process: it was not asked for"))
-    if result.skipped:
-        return replace(snapshot, missing=(*snapshot.missing, f"the engine's process: {result.skipped}"))
+    if result is None or not result.stdout.strip():
+        missing = f"the engine's process: {why_unanswered(result)}"
+        return replace(snapshot, missing=(*snapshot.missing, missing))
     table = read_process_table(result.stdout)
     engines, missing = read_engines(table)
     if result.timed_out:

@@ -9,7 +9,6 @@ from bringup.values.host import Disk
 _ROW = re.compile(
     r"^(?P<source>\S.*?)[ \t]+(?P<size>[0-9]{1,18}|-)[ \t]+(?P<used>-?[0-9]{1,18}|-)[ \t]+"
     r"(?P<free>-?[0-9]{1,18}|-)[ \t]+(?:-|[0-9]+%)[ \t]+(?P<mount>/.*)$",
-    re.MULTILINE,
 )
 
 
@@ -23,12 +22,12 @@ def read_disk(
     ... /dev/vda     264212084 26803684  79587228      26% /''').available
     81497321472
     """
-    row = _ROW.search(blocks)
+    row = _row(blocks)
     size = _count(row["size"]) if row else None
     if row is None or size is None:
         return None
     # A file system without a table of inodes (btrfs, ZFS, some of NFS) says 0 of 0 or a dash: no value.
-    table = _ROW.search(inodes)
+    table = _row(inodes)
     return Disk(
         path=path,
         purpose=purpose,
@@ -47,3 +46,9 @@ def _available(text: str) -> int | None:
 
 def _count(text: str) -> int | None:
     return None if text == "-" else int(text)
+
+
+def _row(text: str) -> re.Match[str] | None:
+    # A longer line is no answer of df, and the pattern would go over it once per blank.
+    rows = (_ROW.fullmatch(line) for line in text.split("\n") if len(line) < 4096)
+    return next((row for row in rows if row), None)

@@ -63,6 +63,8 @@ def is_engine(argv: tuple[str, ...] | list[str]) -> bool:
     True
     >>> is_engine(("nginx", "-c", "/etc/vllm/nginx.conf")), is_engine(("VLLM::EngineCore",))
     (False, True)
+    >>> is_engine(("python3",)), is_engine(())
+    (False, False)
     """
     if not argv:
         return False
@@ -73,7 +75,7 @@ def is_engine(argv: tuple[str, ...] | list[str]) -> bool:
 
 def _starts_engine(words: list[str]) -> bool:
     """True when the first thing that an interpreter or a small init is told to run is an engine."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*words, ""]):
         if word == "-m":
             return following.partition(".")[0] in _MODULES
         if _is_program(word):
@@ -137,10 +139,8 @@ def _wanted(search: _Search) -> list[tuple[int, Listener | None]]:
     """The process that was asked for, with the socket it answers on; several when the port is not unique."""
     named = [main for main in search.table.mains if not main.is_published]
     if search.table.unit and not any(main.kind == "unit" for main in named):
-        state = search.table.units.get(search.table.unit, {}).get("ActiveState")
         search.missing.append(
-            f"the process of unit {search.table.unit}: it has none"
-            + (f", the unit is {state}" if state else ", or systemd does not answer")
+            _without_process(search.table.unit, search.table.units.get(search.table.unit, {}))
         )
     if search.table.container and not any(main.kind != "unit" for main in named) and not search.table.refused:
         search.missing.append(
@@ -166,6 +166,19 @@ def _program(search: _Search, pid: int) -> str:
     return PurePosixPath((search.argv(pid) or [""])[0]).name
 
 
+def _without_process(unit: str, properties: dict[str, str]) -> str:
+    state = properties.get("ActiveState")
+    if state is None:
+        return f"the process of unit {unit}: systemd does not answer"
+    if properties.get("LoadState") == "not-found":
+        return f"the process of unit {unit}: systemd knows no unit of that name"
+    why = f" ({properties['Result']})" if properties.get("Result") not in {None, "", "success"} else ""
+    restarts = (
+        f", restarted {properties['NRestarts']} times" if properties.get("NRestarts", "0") != "0" else ""
+    )
+    return f"the process of unit {unit}: it has none, the unit is {state}{why}{restarts}"
+
+
 def _below(search: _Search, main: Main) -> tuple[int, Listener | None] | None:
     """The process at or below `main` that listens on the wanted port, else the engine there, else itself."""
     family = search.table.family(main.pid)
@@ -188,7 +201,7 @@ def _usual_socket(search: _Search, pid: int) -> Listener | None:
     argv = search.argv(pid)
     told = [
         whole_number(value)
-        for flag, value in zip(argv, [*argv[1:], ""], strict=True)
+        for flag, value in itertools.pairwise(argv)
         if flag in {"--port", "-p", "--server-port", "--http-port"}
     ]
     told += [

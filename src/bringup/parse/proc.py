@@ -37,13 +37,19 @@ def read_limits(text: str) -> dict[str, str]:
     {'open files': '1024', 'open files (hard)': '524288'}
     """
     limits: dict[str, str] = {}
-    for name, soft, hard in re.findall(
-        r"^Max ([a-z ]+?) {2,}([0-9]+|unlimited) +([0-9]+|unlimited)", text, re.MULTILINE
-    ):
-        limits[name] = soft
+    for line in text.split("\n"):
+        # The kernel prints "%-25s %-20s %-20s %-10s"; names hold blanks, so the columns count.
+        name, soft, hard = line[:25].strip(), line[26:46].strip(), line[47:67].strip()
+        if not (name.startswith("Max ") and _is_limit(soft) and _is_limit(hard)):
+            continue
+        limits[name[4:]] = soft
         if hard != soft:
-            limits[f"{name} (hard)"] = hard
+            limits[f"{name[4:]} (hard)"] = hard
     return limits
+
+
+def _is_limit(word: str) -> bool:
+    return word == "unlimited" or (word.isascii() and word.isdigit())
 
 
 def read_socket_address(text: str) -> tuple[str, int] | None:

@@ -132,6 +132,7 @@ def _asker(table: ProcessTable, rest: str) -> None:
 
 def _absent(table: ProcessTable, rest: str) -> None:
     table.no_proc = rest or "an unknown system"
+    table.is_whole = True  # there is nothing more to say
 
 
 def _refused(table: ProcessTable, rest: str) -> None:
