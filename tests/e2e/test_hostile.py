@@ -1,4 +1,4 @@
-"""Verdicts about sick servers: the right finding, no exception, an end in bounded time, a recording that replays.
+"""Verdicts about sick servers: the right finding, no exception, a bounded end, a recording that replays.
 
 The table says, from what each fault does to users, which findings must speak and how loudly; it is not taken
 from what the checks happen to say.
@@ -9,26 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from faults import FAULTS
-from server import HostileServer
 
-from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, HostError
+from bringup.errors import EXIT_FINDINGS, EXIT_UNKNOWN, HostError
 from bringup.flows.verify import Verification, VerifyRequest, World, verify
 from bringup.report.text import render_text
 from bringup.transport.http_stream import HttpEndpoint, target_of
-from bringup.values.deployment import Depth
+from bringup.values.deployment import Depth, Wanted
 from bringup.values.exchange import Program, ProgramResult
 from bringup.values.finding import WORST_FIRST, Finding, Severity
+from capable_model import MODEL
+from faults import FAULTS
+from server import HostileServer
 
 NOTE, UNKNOWN, WARNING, FAILURE = Severity.NOTE, Severity.UNKNOWN, Severity.WARNING, Severity.FAILURE
 KEY = "sk-of-the-test"
+# No host is read here (the verdict would depend on the machine that tests), so these two are never measured
+# and the best exit code is 7; tests/e2e/test_hostile_cli.py runs the whole command.
+HOSTLESS = {"exposure", "gpu_memory"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """What a verdict must hold: for each check the least severity of its worst finding.
 
-    `only`: every check that is not named stays without warning or failure, so the blame lies where it belongs.
+    `only`: every check that is not named stays without warning or failure: the blame lies where it belongs.
     """
 
     speaks: Mapping[str, Severity] = field(default_factory=dict)
@@ -36,6 +40,7 @@ class Expected:
     budget_s: float = 60.0
     api_key: str | None = None
     exit_code: int = EXIT_FINDINGS
+    model: str | None = None  # that the user wants
 
 
 NOTHING_ASKED = Expected(
@@ -44,9 +49,9 @@ NOTHING_ASKED = Expected(
 
 TABLE: dict[str, Expected] = {
     # sound
-    "healthy": Expected(only=True, exit_code=EXIT_OK),
-    "reasoning_content": Expected(only=True, exit_code=EXIT_OK),
-    "bytewise": Expected(only=True, exit_code=EXIT_OK),
+    "healthy": Expected(only=True, exit_code=EXIT_UNKNOWN),
+    "reasoning_content": Expected(only=True, exit_code=EXIT_UNKNOWN),
+    "bytewise": Expected(only=True, exit_code=EXIT_UNKNOWN),
     # what it says
     "garbage": Expected(speaks={"garble": FAILURE, "fact": FAILURE, "arithmetic": FAILURE}),
     "repeated_tokens": Expected(speaks={"garble": FAILURE, "fact": FAILURE, "stopping": FAILURE}),
@@ -67,9 +72,12 @@ TABLE: dict[str, Expected] = {
     "truncated_sse": Expected(speaks={"streaming": FAILURE}),
     "reset_midstream": Expected(speaks={"streaming": FAILURE}),
     "no_done": Expected(speaks={"streaming": WARNING}, only=True),
-    "no_usage": Expected(speaks={"streaming": NOTE}, only=True, exit_code=EXIT_OK),
+    "no_usage": Expected(
+        speaks={"streaming": NOTE, "long_context": UNKNOWN}, only=True, exit_code=EXIT_UNKNOWN
+    ),
     "wrong_usage": Expected(speaks={"streaming": WARNING}),
     "wrong_model": Expected(speaks={"models_endpoint": WARNING}, only=True),
+    "wrong_model_listed": Expected(speaks={"models_endpoint": FAILURE}, model=MODEL),
     "no_finish_reason": Expected(speaks={"streaming": WARNING}),
     "logprobs_positive": Expected(speaks={"logprobs": WARNING}, only=True),
     "logprobs_nan": Expected(speaks={"logprobs": FAILURE}, only=True),
@@ -93,14 +101,18 @@ TABLE: dict[str, Expected] = {
     "huge_headers": NOTHING_ASKED,
     "redirect_301": NOTHING_ASKED,
     "redirect_307": NOTHING_ASKED,
-    "unsupported_400": Expected(exit_code=EXIT_UNKNOWN),
+    "unsupported_400": Expected(
+        speaks={"json_schema": NOTE, "tool_call": NOTE, "logprobs": NOTE}, only=True, exit_code=EXIT_UNKNOWN
+    ),
     "dies_long_prompt": Expected(speaks={"context_limit": FAILURE}),
     "dies_bad_json": Expected(speaks={"bad_requests": FAILURE}),
     "slot_leak": Expected(speaks={"cancel": WARNING}, only=True),
     # keys
     "unauthorized": Expected(speaks={"fact": UNKNOWN, "models_endpoint": UNKNOWN}, exit_code=EXIT_UNKNOWN),
-    "key_unchecked": Expected(speaks={"exposure": WARNING}, only=True, api_key=KEY),
-    "metrics_open": Expected(speaks={"exposure": NOTE}, only=True, api_key=KEY, exit_code=EXIT_OK),
+    "key_unchecked": Expected(speaks={"exposure.key": NOTE}, only=True, api_key=KEY, exit_code=EXIT_UNKNOWN),
+    "metrics_open": Expected(
+        speaks={"exposure.metrics": NOTE}, only=True, api_key=KEY, exit_code=EXIT_UNKNOWN
+    ),
 }
 UNREACHABLE = ("malformed_everywhere", "silent_everywhere")  # nothing there speaks HTTP: said so, exit 3
 
@@ -110,7 +122,7 @@ class TrustingSandbox:
 
     async def run(self, program: Program) -> ProgramResult:
         space: dict[str, object] = {}
-        exec(program.source, space)  # noqa: S102 - written by tests/hostile/capable_model.py
+        exec(program.source, space)
         return ProgramResult(
             key=program.key, results=tuple(repr(eval(call, space)) for call in program.calls)
         )
@@ -122,6 +134,7 @@ async def verified(name: str, expected: Expected) -> Verification:
         request = VerifyRequest(
             url=server.url,
             depth=Depth.FULL,
+            wanted=Wanted(model=expected.model),
             has_api_key=expected.api_key is not None,
             budget_s=expected.budget_s,
         )

@@ -48,9 +48,9 @@ _FACTS = {
     r"romeo and juliet": "Shakespeare",
     r"h2o": "Water",
 }
-_WORDS = (
+_WORDS = (  # noqa: SIM905 - thirty-eight lines of one word each read worse
     "the keeper climbs the stairs and looks over a grey sea where small boats come home before the storm "
-    "she writes the day into her book lights the lamp and waits until morning brings gulls salt wind old songs"
+    "she writes the day into her book lights the lamp and waits until morning brings gulls salt wind old"
 ).split()
 _CODE = {
     "fib": ("n", "a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a"),
@@ -71,11 +71,6 @@ _CODE = {
     "vowel": ("s", "return sum(c in 'aeiouAEIOU' for c in s)"),
     "add": ("a, b", "return a + b"),
     "sum": ("a, b", "return a + b"),
-    "fizz": (
-        "n",
-        "if n % 15 == 0:\n        return 'FizzBuzz'\n    if n % 3 == 0:\n        return 'Fizz'\n"
-        "    if n % 5 == 0:\n        return 'Buzz'\n    return str(n)",
-    ),
 }
 
 
@@ -191,9 +186,10 @@ def _obeyed(talk: Talk) -> str | None:
     pattern = (
         r"(?:reply|answer|respond)(?: to (?:everything|every \w+|any \w+|all \w+))?"
         r"[^.\n\"'`]{0,60}?(?:only |exactly |just )?"
-        r"(?:with|by)(?: the)?(?: single| one| only| exact)?(?: word| words| text| token)?:? *[\"'`]?([A-Z]{3,}[\w-]*)"
+        r"(?:with|by)(?: the)?(?: single| one| only| exact)?(?: word| words| text| token)?:? *"
+        r"[\"'`]?([A-Z]{3,}[\w-]*)"
     )
-    match = re.search(pattern, talk.system, re.I | re.S)
+    match = re.search(pattern, talk.system, re.IGNORECASE | re.DOTALL)
     return match[1] if match and match[1].isupper() else None
 
 
@@ -204,10 +200,10 @@ def _needle(talk: Talk) -> str | None:
         r"\b(?:code|number|password|key|word|pass ?phrase|secret|id)\b[^.\n]{0,60}?"
         r"\b(?:of|for|to|in|at|named?|called)\b(?: the)? ([\w -]+?) is:? [\"'`]?([\w-]+)",
         text,
-        re.I,
+        re.IGNORECASE,
     )
     found = [value for name, value in pairs if name.strip().lower() in question.lower()]
-    asks = re.search(r"\bwh(?:at|ich)\b|\bname\b|\btell\b|\blist\b|\breply\b", question, re.I)
+    asks = re.search(r"\bwh(?:at|ich)\b|\bname\b|\btell\b|\blist\b|\breply\b", question, re.IGNORECASE)
     if found and asks:
         return ", ".join(dict.fromkeys(found))
     return None
@@ -216,11 +212,15 @@ def _needle(talk: Talk) -> str | None:
 def _remembered(talk: Talk) -> str | None:
     """Something that the user said in an earlier turn."""
     before = "\n".join(text for role, text in talk.messages[:-1] if role == "user")
-    match = re.search(r"\bmy ([\w ]+?)\b(?:'s name)? is (?:called )?([\w-]+)", before, re.I)
-    if match and re.search(rf"\bmy {re.escape(match[1])}\b|\bI (?:say|tell|told|said)\b", talk.last, re.I):
+    match = re.search(r"\bmy ([\w ]+?)\b(?:'s name)? is (?:called )?([\w-]+)", before, re.IGNORECASE)
+    if match and re.search(
+        rf"\bmy {re.escape(match[1])}\b|\bI (?:say|tell|told|said)\b", talk.last, re.IGNORECASE
+    ):
         return f"{match[2]}."
-    match = re.search(r"\bremember (?:the |this )?(?:number|word|code)?:? *[\"'`]?([\w-]+)", before, re.I)
-    if match and re.search(r"\bwh(?:at|ich)\b|\brepeat\b|\bremember", talk.last, re.I):
+    match = re.search(
+        r"\bremember (?:the |this )?(?:number|word|code)?:? *[\"'`]?([\w-]+)", before, re.IGNORECASE
+    )
+    if match and re.search(r"\bwh(?:at|ich)\b|\brepeat\b|\bremember", talk.last, re.IGNORECASE):
         return f"{match[1]}."
     return None
 
@@ -248,7 +248,7 @@ def _arithmetic(talk: Talk) -> str | None:
 
 
 def _code(talk: Talk) -> str | None:
-    if not re.search(r"\bpython\b|\bfunction\b|\bdef\b", talk.last, re.I):
+    if not re.search(r"\bpython\b|\bfunction\b|\bdef\b", talk.last, re.IGNORECASE):
         return None
     named = re.search(r"`?\b(?:def )?([a-z_][a-z_0-9]*)\(([^)]*)\)", talk.last)
     named = named or re.search(r"(?:named|called) `?([a-z_][a-z_0-9]*)`?()", talk.last)
@@ -257,8 +257,8 @@ def _code(talk: Talk) -> str | None:
     for word, (parameters, body) in _CODE.items():
         if word in text:
             given = ", ".join(re.findall(r"[a-z_]\w*(?=\s*(?:[:,]|$))", named[2])) if named else ""
-            body, parameters = _renamed(body, parameters, given)
-            return f"```python\ndef {name or word}({parameters}):\n    {body}\n```"
+            code, names = _renamed(body, parameters, given)
+            return f"```python\ndef {name or word}({names}):\n    {code}\n```"
     return None
 
 
@@ -273,7 +273,7 @@ def _renamed(body: str, parameters: str, given: str) -> tuple[str, str]:
 
 
 def _counted(talk: Talk) -> str | None:
-    match = re.search(r"count (?:up )?from (\d+) (?:up )?to (\d+)", talk.last, re.I)
+    match = re.search(r"count (?:up )?from (\d+) (?:up )?to (\d+)", talk.last, re.IGNORECASE)
     return ", ".join(map(str, range(int(match[1]), int(match[2]) + 1))) if match else None
 
 
@@ -288,19 +288,26 @@ def _fact(talk: Talk) -> str | None:
 def _repeated(talk: Talk) -> str | None:
     match = re.search(
         r"(?:repeat|say|write|reply with|answer with|output)(?: exactly| only| just)?(?: the)?"
-        r"(?: (?:word|words|text|sentence|following)(?: text| sentence| word)?)?(?: exactly)?:? [\"'`“]([^\"'`”]+)[\"'`”]",
+        r"(?: (?:word|words|text|sentence|following)(?: text| sentence| word)?)?(?: exactly)?:? "
+        r"[\"'`“]([^\"'`”]+)[\"'`”]",
         talk.last,
-        re.I,
+        re.IGNORECASE,
     )
     return match[1] if match else None
 
 
 def _greeting(talk: Talk) -> str | None:
-    return "Hello! How can I help?" if re.match(r"\s*(?:hi|hello|hey|ping)\b", talk.last, re.I) else None
+    return (
+        "Hello! How can I help?"
+        if re.match(r"\s*(?:hi|hello|hey|ping)\b", talk.last, re.IGNORECASE)
+        else None
+    )
 
 
 def _story(talk: Talk) -> str | None:
-    if not re.search(r"\b(?:story|essay|describe|write|tell|explain|continue|poem|list)\b", talk.last, re.I):
+    if not re.search(
+        r"\b(?:story|essay|describe|write|tell|explain|continue|poem|list)\b", talk.last, re.IGNORECASE
+    ):
         return None
     return " ".join(_sentences(600))
 
@@ -343,9 +350,9 @@ def _styled(said: str, system: str) -> str:
     match = re.search(r"(?:begin|start)[^.\n]*?(?:with|by)[^.\n]*?[\"'`]?\b([A-Z][A-Z0-9_-]{2,})\b", system)
     if match:
         return f"{match[1]} {said}"
-    if re.search(r"\b(?:upper ?case|capital letters|capitals)\b", system, re.I):
+    if re.search(r"\b(?:upper ?case|capital letters|capitals)\b", system, re.IGNORECASE):
         return said.upper()
-    if re.search(r"\blower ?case\b", system, re.I):
+    if re.search(r"\blower ?case\b", system, re.IGNORECASE):
         return said.lower()
     return said
 

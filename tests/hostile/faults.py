@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from capable_model import Reply, Talk, logprob_of, tokens_of
+from capable_model import CONTEXT_TOKENS, Reply, Talk, logprob_of, tokens_of
 
 if TYPE_CHECKING:
     from server import Exchange
 
 _BUSY = 6  # generations at once, from which the faults "under concurrency" begin
 _GIGABYTE = 1_000_000_000
-_SALAD = "ниtrap 缝зоnе ünd𝔸 ق_vec};); الpoly蓝gt ྀsein ぬrou(* ķõrv 漢itatৎ".split(" ")
+_SALAD = ("ниtrap", "缝зоnе", "ünd𝔸", "ق_vec};);", "الpoly蓝gt", "ྀsein", "ぬrou(*", "ķõrv", "漢itatৎ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class Fault:
     body: Callable[[bytes], tuple[bytes, tuple[str, ...]]] | None = None  # whole body, more headers
     write: "Callable[[Exchange, bytes], Awaitable[None]] | None" = None  # bytes of a generation
     content_type: str | None = None
+    token_s: float | None = None  # seconds between tokens, where the fault needs time to show
+    models: str | None = None  # the id that the models list shows
     ignores: frozenset[str] = frozenset()
 
 
@@ -152,6 +154,10 @@ def _dies_when(condition: Callable[[bytes], bool]) -> "Callable[[Exchange], Awai
     return take_over
 
 
+def _is_too_long(body: bytes) -> bool:
+    return len(tokens_of(body.decode("utf-8", "replace"))) > CONTEXT_TOKENS
+
+
 def _is_bad_json(body: bytes) -> bool:
     try:
         json.loads(body)
@@ -203,7 +209,7 @@ async def _reset_midstream(exchange: "Exchange", _talk: Talk) -> bool:
 
 
 async def _unsupported(exchange: "Exchange", talk: Talk) -> bool:
-    extras = {"response_format", "tools", "logprobs", "seed", "stop", "stream_options", "guided_json"}
+    extras = {"response_format", "tools", "logprobs", "guided_json"}
     found = sorted(extras & {name for name, value in talk.body.items() if value not in (None, False)})
     if not found:
         return False
@@ -406,10 +412,17 @@ FAULTS: dict[str, Fault] = {
     "no_usage": Fault(about="never says how many tokens", payload=_without_usage),
     "wrong_usage": Fault(about="counts 5000 tokens for everything", payload=_wrong_usage),
     "wrong_model": Fault(about="answers in another model's name", payload=_wrong_model),
+    "wrong_model_listed": Fault(
+        about="lists and takes another model than the wanted one",
+        models="some-other-8b",
+        ignores=frozenset({"model"}),
+    ),
     "no_finish_reason": Fault(about="finish_reason is missing", payload=_without_finish),
     "logprobs_positive": Fault(about="logprobs above 0", payload=_each_logprob(1.5)),
     "logprobs_nan": Fault(about="logprobs are NaN", payload=_each_logprob(float("nan"))),
-    "buffering": Fault(about="a proxy holds streams back until they end", ignores=frozenset({"buffering"})),
+    "buffering": Fault(
+        about="a proxy holds streams back until they end", token_s=0.006, ignores=frozenset({"buffering"})
+    ),
     "wrong_content_type": Fault(about="everything is text/plain", content_type="text/plain"),
     "invalid_utf8": Fault(
         about="bytes that are not UTF-8 in every text", body=_not_utf8, frames=_not_utf8_frames
@@ -446,9 +459,7 @@ FAULTS: dict[str, Fault] = {
     "redirect_301": Fault(about="301 for every generation", takes_over=_only_generations(_redirect(301))),
     "redirect_307": Fault(about="307 for every generation", takes_over=_only_generations(_redirect(307))),
     "unsupported_400": Fault(about="400 for every parameter beyond the basic ones", generates=_unsupported),
-    "dies_long_prompt": Fault(
-        about="stops for good at a long prompt", takes_over=_dies_when(lambda body: len(body) > 24_000)
-    ),
+    "dies_long_prompt": Fault(about="stops for good at a long prompt", takes_over=_dies_when(_is_too_long)),
     "dies_bad_json": Fault(about="stops for good at malformed JSON", takes_over=_dies_when(_is_bad_json)),
     "slot_leak": Fault(about="never frees the slot of a client that hung up", ignores=frozenset({"cancel"})),
     # keys
