@@ -18,6 +18,7 @@ from bringup.transport.local import LocalRunner
 from bringup.transport.recording import load
 from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
 from bringup.transport.sandbox import IsolatedSandbox
+from bringup.transport.scrubbed import ScrubbedEndpoint
 from bringup.values.deployment import Depth, Wanted
 from bringup.values.recording import Recording
 
@@ -33,6 +34,7 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
     """
     runner: Runner | None = None
     reached = target
+    secrets = (target.api_key,) if target.api_key else ()
     if host is not None:
         ssh = _ssh(host)
         runner = ssh
@@ -40,8 +42,8 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
             port = await ssh.forward(target.host, target.port)
             reached = replace(target, host="127.0.0.1", port=port)
     elif is_this_machine(target.host):
-        runner = LocalRunner()
-    endpoint = HttpEndpoint(reached)
+        runner = LocalRunner(secrets=secrets)
+    endpoint = ScrubbedEndpoint(HttpEndpoint(reached), secrets)
     try:
         yield World(runner=runner, endpoint=endpoint, sandbox=IsolatedSandbox())
     finally:
