@@ -155,9 +155,7 @@ def _entries(lines: Sequence[str]) -> Iterator[_Entry]:
 
 
 def _card(entries: Sequence[_Entry], bus: str, index: int | None, driver: str | None) -> Gpu:
-    told: dict[str, str] = {}
-    for entry in entries:
-        told.setdefault(entry.path, entry.text)
+    told = {entry.path: entry.text for entry in entries}
     cells = {"bus_id": (bus,), **_cells(told, _TEXT_PATHS)}
     if index is not None:
         cells["index"] = (str(index),)

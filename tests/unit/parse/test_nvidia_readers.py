@@ -189,6 +189,13 @@ def test_a_row_whose_second_line_is_missing_has_no_figures() -> None:
     assert gpu.mig_mode is None
 
 
+def test_a_row_without_its_last_bar_is_not_read() -> None:
+    lines = text("table.txt").splitlines()
+    lines[9] = lines[9].rstrip(" |")
+    (gpu, *_) = read_table("\n".join(lines)).gpus
+    assert (gpu.memory_used, gpu.utilization) == (None, None)
+
+
 def test_instances_without_figures() -> None:
     assert instances_memory_used(()) is None
     assert (
@@ -217,6 +224,14 @@ def test_text_report() -> None:
         (4100, 0, 96708 * MIB),
         (4200, 0, None),
     ]
+
+
+def test_a_report_cut_in_a_number() -> None:
+    whole = text("report.txt")
+    cut = whole[: whole.index("97887") + 3]
+    (gpu,) = read_text_report(cut).gpus
+    assert gpu.memory_total is None
+    assert gpu.performance_state == "P1"
 
 
 def test_a_report_of_some_cards_has_no_index() -> None:
@@ -270,6 +285,12 @@ def test_list() -> None:
         read_list("No devices were found\n")
 
 
+def test_a_list_cut_in_a_uuid() -> None:
+    whole = text("list.txt")
+    gpus = read_list(whole[: whole.index("GPU-00000005") + 8])
+    assert [gpu.name for gpu in gpus] == ["NVIDIA H200"]
+
+
 def test_nvlinks() -> None:
     first, second = read_nvlinks(text("nvlink.txt"))
     assert first.rates == {0: 26.562e9, 1: None, 17: 26.562e9}
@@ -299,6 +320,17 @@ def test_topology_refuses_rows_that_do_not_fit() -> None:
     assert {link.source for link in found.links} == {"GPU1"}
     with pytest.raises(UnreadableAnswer):
         read_topology("Legend:\n\n  X    = Self\n")
+
+
+def test_topology_cut_in_a_cell() -> None:
+    whole = text("topo.txt")
+    row = whole.index("\nGPU1\t")
+    found = read_topology(whole[: row + len("\nGPU1\tNV1")])
+    assert {link.source for link in found.links} == {"GPU0"}
+    assert len(found.unread) == 1
+    found = read_topology(whole[: row + len("\nGPU1\tNV18\t X \tSYS\tSYS\t72-14")])
+    assert {link.source for link in found.links} == {"GPU0", "GPU1"}
+    assert [each.device for each in found.affinities] == ["GPU0"]
 
 
 def test_peer_to_peer_matrix() -> None:

@@ -92,7 +92,8 @@ STATES = {
     ),
     "library-mismatch": (
         "driver/library mismatch, library 570.195: the kernel module is of another version "
-        "(reboot, or reload it); loaded kernel module: 570.133.20; NVIDIA GPUs on the PCI bus: 1 with driver nvidia"
+        "(reboot, or reload it); loaded kernel module: 570.133.20; "
+        "NVIDIA GPUs on the PCI bus: 1 with driver nvidia"
     ),
     "all-on-vfio": (
         "NVIDIA driver loaded, but no GPU is bound to it; NVIDIA GPUs on the PCI bus: 2 with driver vfio-pci"
@@ -164,6 +165,14 @@ def test_a_cut_answer_is_no_whole_host() -> None:
     reading = VENDOR.read({"nvidia.gpus": CommandResult(key="nvidia.gpus", status=None, stdout=cut)})
     assert [gpu.index for gpu in reading.gpus] == [0, 1, 2, 3]
     assert "the answer of nvidia-smi was cut off: there may be more GPUs" in reading.missing
+
+
+def test_a_cut_list_of_processes_has_whole_rows_only() -> None:
+    whole = results("case-a")
+    text = whole["nvidia.processes"].stdout
+    cut = CommandResult(key="nvidia.processes", status=None, stdout=text[:-3])
+    found = VENDOR.read({**whole, "nvidia.processes": cut}).processes
+    assert [process.pid for process in found] == [4100, 4101, 4102]
 
 
 def test_a_cut_list_of_the_bus_is_no_host_without_gpus() -> None:

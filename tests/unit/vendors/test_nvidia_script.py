@@ -104,11 +104,21 @@ def tools(tmp_path: Path) -> str:
 
 @pytest.fixture(params=SHELLS)
 def box(request: pytest.FixtureRequest, tmp_path: Path, tools: str) -> Box:
-    root = tmp_path / "host"
+    """A host with one of several shells."""
+    shell = request.param
+    return host(tmp_path / "host", (str(shutil.which(shell[0])), *shell[1:]), tools)
+
+
+@pytest.fixture
+def plain_box(tmp_path: Path, tools: str) -> Box:
+    """A host with this machine's shell, for what the readers decide."""
+    return host(tmp_path / "host", (str(shutil.which("sh")),), tools)
+
+
+def host(root: Path, shell: tuple[str, ...], tools: str) -> Box:
     (root / "bin").mkdir(parents=True)
     (root / "sys/bus/pci/devices").mkdir(parents=True)
-    shell = request.param
-    return Box(root=root, shell=(str(shutil.which(shell[0])), *shell[1:]), path=tools)
+    return Box(root=root, shell=shell, path=tools)
 
 
 def answering(rows: list[dict[str, str]], unknown: tuple[str, ...] = (), lost: str = "") -> str:
@@ -274,13 +284,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("status", "text", "words"), FAILURES, ids=lambda value: str(value)[:24])
-def test_failures_are_told_in_words(box: Box, status: int, text: str, words: str) -> None:
-    box.card("0000:06:00.0")
-    box.tool(saying(text, status))
-    reading = box.read()
+def test_failures_are_told_in_words(plain_box: Box, status: int, text: str, words: str) -> None:
+    plain_box.card("0000:06:00.0")
+    plain_box.tool(saying(text, status))
+    reading = plain_box.read()
     assert reading.gpus == ()
     assert (reading.state or "").startswith(words)
-    assert box.ask("nvidia.gpus").status == status
+    assert plain_box.ask("nvidia.gpus").status == status
 
 
 def test_mismatch_names_both_versions(box: Box) -> None:
@@ -450,6 +460,15 @@ def test_without_a_time_limit_command(box: Box) -> None:
     (Path(box.path) / "timeout").unlink()
     box.tool(answering([ROW]))
     assert [gpu.index for gpu in box.read().gpus] == [0]
+
+
+@pytest.mark.skipif(not shutil.which("busybox"), reason="no busybox here")
+def test_a_hanging_card_under_the_time_limit_of_busybox(box: Box) -> None:
+    file = Path(box.path) / "timeout"
+    file.unlink()
+    file.symlink_to(str(shutil.which("busybox")))
+    box.tool("exec sleep 60\n")
+    assert box.ask("nvidia.gpus", hurried).status == 124
 
 
 def test_the_environment_has_no_real_tool(tools: str) -> None:
