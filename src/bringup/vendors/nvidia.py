@@ -288,7 +288,7 @@ def _silent(address: str, words: str) -> Gpu:
 def _state(result: CommandResult | None, frame: Framed, troubles: list[str]) -> str:
     """Why there is no GPU row, in words."""
     if frame.has_pci and not frame.pci and (frame.answers or frame.is_absent):
-        return "no NVIDIA GPU on this host" + (f" (nvidia-smi: {'; '.join(troubles)})" if troubles else "")
+        return "no NVIDIA GPU on this host" + (f" ({'; '.join(troubles)})" if troubles else "")
     reason = _reason(result, frame, troubles)
     if not frame.pci:
         return reason

@@ -216,7 +216,7 @@ def test_no_gpu(box: Box) -> None:
 def test_no_gpu_but_a_driver_package(box: Box) -> None:
     box.card("0000:00:01.0", owner="ast", vendor="0x1a03", kind="0x030000")
     box.tool(saying(NOT_LOADED, 9))
-    assert box.read().state == "no NVIDIA GPU on this host (nvidia-smi: NVIDIA driver not loaded)"
+    assert box.read().state == "no NVIDIA GPU on this host (NVIDIA driver not loaded)"
 
 
 def test_no_pci_bus_to_be_seen(box: Box) -> None:
