@@ -72,10 +72,9 @@ def test_two_programs_on_one_port_are_both_told_the_engine_first():
         *listens(90, 2, 8000),
     )
     assert [engine.pid for engine in engines] == [90, 5]
-    assert missing == (
-        "which process answers on port 8000: "
-        "process 5 at 192.168.2.10, process 90 at 127.0.0.1 all listen there",
-    )
+    (words,) = missing
+    assert words.startswith("which process answers on port 8000: ")
+    assert "process 5 at 192.168.2.10, process 90 at 127.0.0.1 all listen" in words
 
 
 def test_a_squatter_on_the_port_is_not_taken_for_the_named_unit():
