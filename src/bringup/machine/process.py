@@ -160,6 +160,8 @@ hide='
   function secret(name) {
     sub(/^\$?["\047]?-*/, "", name); name = toupper(name); gsub(/-/, "_", name)
     sub(/_ID$/, "", name)
+    # A tokenizer has tokens too, and HF_HUB_DISABLE_IMPLICIT_TOKEN is a switch.
+    if (name ~ /(^|_)(BOS|EOS|PAD|UNK|SEP|CLS|MASK|STOP|IMAGE|AUDIO|VIDEO|THINK|IMPLICIT)_TOKEN$/) return 0
     return name ~ /(^|_)(API_?KEYS?|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?|AUTHORIZATION|COOKIE)$/
   }
   function hidden(word,  at) {

@@ -190,7 +190,12 @@ SECRETS = {
     "DB_PASSWORD": "correct horse battery",
     "EXTRA_ARGS": "--port 1 --api-key sk-inside-a-value --seed 7",
 }
-PLAIN = {"TOKENIZERS_PARALLELISM": "false", "NCCL_DEBUG": "INFO", "SSH_AUTH_SOCK": "/run/agent"}
+PLAIN = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+    "NCCL_DEBUG": "INFO",
+    "SSH_AUTH_SOCK": "/run/agent",
+}
 
 
 def test_no_secret_leaves_the_host(shell):

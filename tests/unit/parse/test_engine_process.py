@@ -159,3 +159,12 @@ def test_memory_is_none_when_one_of_the_family_does_not_tell():
 def test_a_loop_in_garbled_parents_ends():
     engines, _ = rows("want port 8000", *process(8, VLLM, parent=9), "kin 9 8 1", *listens(8, 1, 8000))
     assert engines[0].children == (9,)
+
+
+def test_that_engines_of_other_users_are_not_seen_is_said_when_none_was_named():
+    engines, missing = read_engines(read_process_table("asker 1000\nend"))
+    assert (engines, missing) == (
+        (),
+        ("engines of other users: user id 1000 may not look into their sockets",),
+    )
+    assert rows() == ((), ())
