@@ -129,13 +129,12 @@ table=$({
 
 # Who listens on the port, was named, or listens with an engine in its command line: the reader looks closer.
 engines="$named $(printf '%s\n' "$table" | awk '$1 == "target" { print $2 }')"
-for p in $(printf '%s\n' "$table" | awk '$1 == "owner" && !seen[$2]++ { print $2 }'); do
-  case "$(limited 2 tr '\000\n' '  ' 2>/dev/null <"/proc/$p/cmdline")" in
-    *vllm*|*VLLM::*|*sglang*|*llama-server*|*llama_cpp*|*llamacpp*|*llama.cpp*|*llamafile*|*trtllm*|*tensorrt_llm*|\
-*tritonserver*|*ollama*|*lmdeploy*|*text-generation*|*text_generation*|*aphrodite*|*koboldcpp*|*mlc_llm*|\
-*ktransformers*) engines="$engines $p" ;;
-  esac
-done 2>/dev/null
+words='vllm|VLLM::|sglang|llama-server|llama_cpp|llamacpp|llama\.cpp|llamafile|trtllm|tensorrt_llm|tritonserver'
+words="$words|ollama|lmdeploy|text-generation|text_generation|aphrodite|koboldcpp|mlc_llm|ktransformers"
+engines="$engines $(printf '%s\n' "$table" |
+  awk '$1 == "owner" && !seen[$2]++ { print "/proc/" $2 "/cmdline" }' |
+  limited 5 xargs grep -lzE "$words" /dev/null 2>/dev/null |
+  sed 's|^/proc/\([0-9]*\)/.*|\1|')"
 engines=$(printf '%s\n' $engines | awk 'NF && !seen[$1]++')
 
 shown=$(printf '%s\n' "$table" | awk -v engines="$(echo $engines)" -v hex="$hex" '
@@ -161,6 +160,8 @@ hide='
   function secret(name) {
     sub(/^\$?["\047]?-*/, "", name); name = toupper(name); gsub(/-/, "_", name)
     sub(/_ID$/, "", name)
+    # A tokenizer has tokens too, and HF_HUB_DISABLE_IMPLICIT_TOKEN is a switch.
+    if (name ~ /(^|_)(BOS|EOS|PAD|UNK|SEP|CLS|MASK|STOP|IMAGE|AUDIO|VIDEO|THINK|IMPLICIT)_TOKEN$/) return 0
     return name ~ /(^|_)(API_?KEYS?|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?|AUTHORIZATION|COOKIE)$/
   }
   function hidden(word,  at) {
@@ -234,14 +235,16 @@ for p in $engines; do
     }'
 done 2>/dev/null
 
-family=$(printf '%s\n' "$shown" | awk '$1 == "family" { print $2 }')
-for p in $family; do
-  awk -v p="$p" '/^VmRSS:/ { print "rss", p, $2 }' "/proc/$p/status"
-done 2>/dev/null
-for p in $family; do
-  [ ! -r "/proc/$p/smaps_rollup" ] ||
-    limited 3 awk -v p="$p" '/^Pss:/ { print "pss", p, $2 }' "/proc/$p/smaps_rollup"
-done 2>/dev/null
+# Resident and proportional memory of the families, each in one go: a rank more must not cost a process more.
+set -- $(printf '%s\n' "$shown" | awk '$1 == "family" { print "/proc/" $2 }')
+measure() { # WORD NAME FILE, of the processes in "$@"
+  word=$1 name=$2 file=$3; shift 3
+  for p in "$@"; do [ ! -r "$p/$file" ] || printf '%s/%s ' "$p" "$file"; done |
+    limited 5 xargs grep "^$name:" /dev/null 2>/dev/null |
+    sed -n "s|^/proc/\([0-9]*\)/$file:$name:[[:space:]]*\([0-9]*\) kB.*|$word \1 \2|p"
+}
+measure rss VmRSS status "$@"
+measure pss Pss smaps_rollup "$@"
 echo end
 """
 

@@ -126,6 +126,10 @@ def read_engines(table: ProcessTable) -> tuple[tuple[EngineProcess, ...], tuple[
         if pid not in taken and is_engine(search.argv(pid)) and not _is_under(search, pid, taken):
             taken.add(pid)
             engines.append(_engine(search, pid, _usual_socket(search, pid)))
+    if not engines and not search.missing and table.asker:
+        search.missing.append(
+            f"engines of other users: user id {table.asker} may not look into their sockets"
+        )
     return tuple(engines), tuple(dict.fromkeys(search.missing))
 
 

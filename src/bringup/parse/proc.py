@@ -94,7 +94,7 @@ _CONTAINERS = (
     (re.compile(r"/kubepods[^/]*/(?:[^/]+/)*(?:docker-)?(?P<id>[0-9a-f]{32,64})"), "kubernetes"),
     (re.compile(r"/docker[-/](?P<id>[0-9a-f]{12,64})"), "docker"),
     (re.compile(r"/nerdctl-(?P<id>[0-9a-f]{12,64})"), "containerd"),
-    (re.compile(r"/lxc(?:\.payload)?[./](?P<id>[A-Za-z0-9_-][A-Za-z0-9_.-]*)"), "lxc"),
+    (re.compile(r"/lxc(?:\.payload[./]|/)(?P<id>[A-Za-z0-9_-][A-Za-z0-9_.-]*)"), "lxc"),
     (re.compile(r"/systemd-nspawn@(?P<id>[^/]+)\.service/"), "nspawn"),
 )
 
