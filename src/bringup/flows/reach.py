@@ -85,6 +85,7 @@ def replayed(path: Path) -> tuple[VerifyRequest, World]:
         endpoint=ReplayEndpoint(recording),
         sandbox=ReplaySandbox(recording),
         taken_at=recording.taken_at,
+        looked_at=recording.looked_at,
         duration_s=recording.duration_s,
         is_replay=True,
     )

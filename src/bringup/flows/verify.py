@@ -54,6 +54,7 @@ class World:
     endpoint: Endpoint
     sandbox: Sandbox
     taken_at: float | None = None  # of the recording that is replayed
+    looked_at: Mapping[str, float] = field(default_factory=dict[str, float])  # the same
     duration_s: float | None = None
     is_replay: bool = False
 
@@ -81,9 +82,10 @@ async def verify(
     asked = sources()
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
     (engine, probes), before = await asyncio.gather(
-        identify(world.endpoint, has_api_key=request.has_api_key), _look(world.runner, asked, request.target)
+        identify(world.endpoint, has_api_key=request.has_api_key),
+        _look(world, "before", asked, request.target),
     )
-    deployment = _deployment(request, engine, _read(before, asked, world, taken_at))
+    deployment = _deployment(request, engine, _read(before, asked, world))
     exercise = Exercise(
         deployment,
         world.endpoint,
@@ -92,8 +94,8 @@ async def verify(
         on_step=on_step,
     )
     observed = await exercise.run(checks)
-    after = await _look(world.runner_after or world.runner, asked, request.target)
-    deployment = replace(deployment, host_after=_read(after, asked, world, taken_at))
+    after = await _look(world, "after", asked, request.target)
+    deployment = replace(deployment, host_after=_read(after, asked, world))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
         deployment,
@@ -174,17 +176,27 @@ def _chosen_checks(request: VerifyRequest) -> dict[str, Check]:
     }
 
 
-async def _look(runner: Runner | None, asked: Sources, target: Target) -> dict[str, CommandResult] | None:
-    """Raw answers of the host at one moment; None without a host."""
-    return None if runner is None else await ask_host(runner, asked, target)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """Raw answers of the host at one moment."""
+
+    results: dict[str, CommandResult]
+    taken_at: float  # Unix time at which the questions left, seconds
 
 
-def _read(
-    results: Mapping[str, CommandResult] | None, asked: Sources, world: World, taken_at: float
-) -> HostSnapshot | None:
-    if results is None or world.runner is None:
+async def _look(world: World, moment: str, asked: Sources, target: Target) -> _Look | None:
+    """What the host says at one moment, "before" or "after" the exercises; None without a host."""
+    runner = world.runner_after if moment == "after" and world.runner_after is not None else world.runner
+    if runner is None:
         return None
-    return read_snapshot(results, asked, host=world.runner.host, taken_at=taken_at)
+    taken_at = world.looked_at.get(moment, time.time())
+    return _Look(results=await ask_host(runner, asked, target), taken_at=taken_at)
+
+
+def _read(look: _Look | None, asked: Sources, world: World) -> HostSnapshot | None:
+    if look is None or world.runner is None:
+        return None
+    return read_snapshot(look.results, asked, host=world.runner.host, taken_at=look.taken_at)
 
 
 def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot | None) -> Deployment:
@@ -255,7 +267,7 @@ def _recording(
     report: Report,
     probes: dict[str, Answer],
     observed: Observed,
-    snapshots: Mapping[str, dict[str, CommandResult] | None],
+    looks: Mapping[str, _Look | None],
 ) -> Recording:
     return Recording(
         tool_version=__version__,
@@ -276,7 +288,8 @@ def _recording(
             "only": list(request.only),
             "skip": list(request.skip),
         },
-        snapshots={moment: results for moment, results in snapshots.items() if results is not None},
+        snapshots={moment: look.results for moment, look in looks.items() if look is not None},
+        looked_at={moment: look.taken_at for moment, look in looks.items() if look is not None},
         probes=probes,
         answers=observed.answers,
         programs=observed.programs,

@@ -20,6 +20,7 @@ class Recording:
     snapshots: dict[str, dict[str, CommandResult]] = field(
         default_factory=dict[str, dict[str, CommandResult]]
     )  # "before" and "after" -> question key -> result
+    looked_at: dict[str, float] = field(default_factory=dict[str, float])  # the same -> Unix time, seconds
     probes: dict[str, Answer] = field(default_factory=dict[str, Answer])  # path -> answer
     answers: dict[str, dict[str, Answer]] = field(
         default_factory=dict[str, dict[str, Answer]]
