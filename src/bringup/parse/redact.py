@@ -123,7 +123,8 @@ _BARE_WORD = re.compile(r"[^\s\0\"'`\\]+")
 _BARE_ARGUMENT = re.compile(r"[^\0]+")
 _SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)[ \t]+")
 _MORE_KEYS = re.compile(r"[ \0](?![-&|;>])(?P<secret>[^\s\0\"'`\\/]+)(?=[\s\0]|\Z)")
-_ENVIRONMENT_LINE = re.compile(r"[A-Za-z_]\w*=")
+_ENVIRONMENT_ITEM = re.compile(r"(?:\A|(?<=\0))(?P<name>[A-Za-z_]\w{0,100})=(?P<value>[^\0]*)")
+_ENVIRONMENT_LINE = re.compile(r"^(?P<name>[A-Za-z_]\w{0,100})=(?P<value>[^\n]*)", re.MULTILINE)
 
 _NO_VALUE = re.compile(
     r"(?i)(?:none|null|nil|true|false|yes|no|on|off|undefined|unset|required|optional|missing|invalid|files|compat"
@@ -270,19 +271,16 @@ def _parts(text: str) -> Iterator[Span]:
 
 def _environment_items(text: str) -> Iterator[Span]:
     """Whole values of an environment block, NUL-separated or one a line: they may hold blanks and quotes."""
-    separator = "\0" if "\0" in text else "\n"
-    items = text.split(separator)
-    filled = [item for item in items if item]
-    matching = sum(1 for item in filled if _ENVIRONMENT_LINE.match(item))
-    if separator == "\n" and (matching < 3 or matching < 0.8 * len(filled)):
-        return
-    start = 0
-    for item in items:
-        name, sign, value = item.partition("=")
-        kind = secret_kind(name) if sign and _ENVIRONMENT_LINE.match(item) else None
-        if kind is not None and _is_secret(value, kind):
-            yield start + len(name) + 1, start + len(item)
-        start += len(item) + 1
+    if "\0" not in text:
+        lines = text.count("\n") + (not text.endswith("\n"))
+        found = len(_ENVIRONMENT_LINE.findall(text))
+        if found < 3 or found < 0.8 * lines:
+            return
+    pattern = _ENVIRONMENT_ITEM if "\0" in text else _ENVIRONMENT_LINE
+    for match in pattern.finditer(text):
+        kind = secret_kind(match["name"])
+        if kind is not None and _is_secret(match["value"], kind):
+            yield match.span("value")
 
 
 def _named_values(text: str) -> Iterator[Span]:

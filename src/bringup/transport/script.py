@@ -22,15 +22,16 @@ ANSWER_LIMIT = 4_000_000  # bytes of standard output that are kept of one answer
 ERROR_LIMIT = 200_000  # the same for standard error
 
 # Runs one question, $1, and exits with its status. 3 and 4 are the real outputs, 5 takes the status out of
-# the pipeline, 6 is the pipe for standard output. The question itself gets none of them.
+# the pipeline, 6 is the pipe for standard output. The question itself gets none of them. SIGTERM leaves the
+# passers alive for a moment, so that what a question said before it hung still comes.
 _LEADER = r"""
 exec 3>&1 4>&2
 status=$(
   exec 5>&1
   {
     { ( eval "$1" ) 3>&- 4>&- 5>&-; echo "$?" >&5; } </dev/null 2>&1 >&6 6>&- |
-      head -c ERROR_LIMIT >&4 3>&- 5>&- 6>&-
-  } 6>&1 | head -c ANSWER_LIMIT >&3 4>&- 5>&-
+      { trap '' TERM; exec head -c ERROR_LIMIT; } >&4 3>&- 5>&- 6>&-
+  } 6>&1 | { trap '' TERM; exec head -c ANSWER_LIMIT; } >&3 4>&- 5>&-
 )
 exit "${status:-255}"
 """
@@ -57,10 +58,17 @@ kill_tree() {
 """
 
 # Ends group or tree $3 after $1 seconds ($2: the same in whole seconds, for a sleep that knows no others).
-_WATCHDOG_OF_GROUP = r"""sleep "$1" 2>/dev/null || sleep "$2"; kill -KILL "-$3" """
+# SIGTERM ends a watchdog that still waits; one that has struck ignores it and ends with 0.
+_WATCHDOG_OF_GROUP = r"""sleep "$1" || sleep "$2"
+trap '' TERM
+kill -TERM "-$3"
+{ sleep 1; kill -KILL "-$3"; } &
+exit 0"""
 _WATCHDOG_OF_TREE = r"""count=0
 while [ "$count" -lt "$2" ]; do sleep 1; kill -0 "$3" || exit 1; count=$((count + 1)); done
-kill_tree "$3" """
+trap '' TERM
+kill_tree "$3"
+exit 0"""
 
 _MAIN = r"""
 exec 3>&1 4>&2 5<&0 </dev/null >/dev/null 2>&1
@@ -93,15 +101,15 @@ say "C $clock"
 
 # How a question gets a process group: coreutils' timeout makes one (busybox' does not), else setsid, else a
 # shell with job control; without any of them descendants are found by their parents.
-grouped=1 by= bounded=
-if timeout 5 sh -c 'kill -0 "-$PPID" && test "$PPID" != "$1"' sh "$$"; then
+grouped=1 group_sign=- by= bounded=
+if timeout 5 sh -c 'kill -0 "-$PPID" && test "$PPID" != "$1"' sh "$$" 3>&- 4>&- 5<&-; then
   bounded=1
 elif setsid true; then
   by=setsid
 elif [ -n "${BASH_VERSION:-}${KSH_VERSION:-}" ]; then
   set -m
 else
-  grouped= watchdog=$kill_tree$watchdog_of_tree
+  grouped= group_sign= watchdog=$kill_tree$watchdog_of_tree
   eval "$kill_tree"
 fi
 
@@ -137,10 +145,12 @@ run() {
     dog=$!
     wait "$job"
     status=$?
-    if [ -n "$grouped" ]; then kill -KILL "-$dog"; else kill -KILL "$dog"; fi
+    kill -TERM "$group_sign$dog"
     if wait "$dog"; then late=1; fi
+    if [ -n "$grouped" ]; then kill -KILL "-$dog"; fi
     dog=
   fi
+  if [ -n "$late" ]; then sleep 0.1 || sleep 1; fi
   if [ -n "$grouped" ]; then kill -KILL "-$job"; fi
 }
 
