@@ -17,6 +17,7 @@ from bringup.values.exchange import Ask
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _HUGE = 10_000_000  # tokens: more than any context
+_EXPECTED = "4xx, engine lives on"
 _ANY_NAME = frozenset({"llama_cpp", "sglang", "tgi", "lmdeploy"})  # engines known to take any model name
 
 
@@ -106,12 +107,13 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """Death first, then what was not refused as it should be."""
     got = {key: reply_or_fault(answer) for key, answer in replies.answers.items()}
     after = got.get("after", Fault(kind=FaultKind.NOT_ASKED, what="it was not asked"))
+    if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
+        finding = fault_finding("bad_requests", after, source="answer bad_requests/after", expected=_EXPECTED)
+        return Judgement(findings=(finding,))  # a sound request is refused, too: refusals prove nothing
     findings = (*_death(got, after), *_verdicts(deployment, got))
     if not findings:
         summary = f"{len(_CASES)} wrong requests refused or taken without harm"
-        ok = Finding(
-            id="bad_requests", severity=Severity.OK, summary=summary, expected="4xx, engine lives on"
-        )
+        ok = Finding(id="bad_requests", severity=Severity.OK, summary=summary, expected=_EXPECTED)
         findings = (ok,)
     return Judgement(findings=findings)
 
@@ -146,16 +148,14 @@ def _death(got: dict[str, ChatReply | Fault], after: ChatReply | Fault) -> Itera
     ]
     last = next((key for key in reversed(asked) if key != "after"), None)
     if last is None:
-        yield fault_finding(
-            "bad_requests", after, source="answer bad_requests", expected="4xx, engine lives on"
-        )
+        yield fault_finding("bad_requests", after, source="answer bad_requests", expected=_EXPECTED)
         return
     what = next(case.what for case in _CASES if case.key == last)
     yield Finding(
         id="bad_requests.after",
         severity=Severity.FAILURE,
         summary=f"after {what} the engine does not answer: {after.what}",
-        expected="4xx, engine lives on",
+        expected=_EXPECTED,
         explanation="one wrong request of one user takes the service down for all",
         action="update the engine; until then refuse such requests in front of it",
         evidence=(Evidence(source="answer bad_requests/after", text=after.quote or after.what),),

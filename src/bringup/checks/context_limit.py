@@ -19,6 +19,7 @@ _LARGE = 200_000  # tokens of context: beyond, the body is megabytes and is sent
 _LARGEST = 2_200_000  # beyond, never
 _EXPECTED = "a 4xx that says why, and an engine that lives on"
 _SOURCE = "answer context_limit/over"
+_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED)  # no answer, but someone says so
 
 
 def asks(deployment: Deployment, replies: Replies) -> Batch:
@@ -45,8 +46,11 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         return Judgement(findings=(_left_out(context),))
     over = reply_or_fault(replies.answers.get("over"))
     after = reply_or_fault(replies.answers.get("after"))
-    findings = (*_death(over, after), *_answer(deployment, over, context))
-    return Judgement(findings=findings)
+    if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
+        return Judgement(findings=(_unknown(f"a short prompt is refused, too: {after.what}"),))
+    death = tuple(_death(over, after))
+    is_cause = isinstance(over, Fault) and over.kind in (FaultKind.GONE, FaultKind.BROKEN)
+    return Judgement(findings=death if death and is_cause else (*death, *_answer(deployment, over, context)))
 
 
 def _words(deployment: Deployment) -> int | None:
@@ -61,7 +65,7 @@ def _too_large(deployment: Deployment) -> bool:
 
 
 def _death(over: ChatReply | Fault, after: ChatReply | Fault) -> Iterator[Finding]:
-    if not isinstance(after, Fault) or after.kind in (FaultKind.NO_ACCESS, FaultKind.BUSY):
+    if not isinstance(after, Fault) or after.kind in _ALIVE:
         return
     if after.kind is FaultKind.NOT_ASKED and isinstance(over, Fault) and over.kind is FaultKind.NOT_ASKED:
         return
@@ -143,8 +147,8 @@ def _unknown(why: str) -> Finding:
         severity=Severity.UNKNOWN,
         summary=f"not measured: {why}",
         expected=_EXPECTED,
-        explanation="without the limit no prompt is known to lie beyond it",
-        action="give the engine's command line or --host, so that the context can be read",
+        explanation="whether a prompt of one user can do harm to all is not known",
+        action="see the other findings; the engine's command line or --host tell of its context",
     )
 
 

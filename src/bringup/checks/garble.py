@@ -137,7 +137,7 @@ def _soft(deployment: Deployment, soft: tuple[_Text, ...], total: int, expected:
 
 
 def _empty(deployment: Deployment, empty: tuple[_Text, ...], total: int) -> Finding:
-    if len(empty) == total:
+    if len(empty) > _BROKEN_SHARE * total:
         severity = Severity.FAILURE
     else:
         severity = Severity.NOTE if deployment.ability is Ability.TINY else Severity.WARNING

@@ -161,6 +161,7 @@ def _wrong_values(rows: dict[str, tuple[TokenLogprob, ...]]) -> Iterator[Finding
     for what, is_wrong in _FAULTS:
         if any(is_wrong(row) for _, row in flat):
             yield _wrong(Severity.WARNING, what, flat, is_wrong)
+            return  # the others follow from it
     if len(flat) >= _TOKENS and len({row.logprob for _, row in flat}) == 1:
         yield _wrong(Severity.WARNING, "log-probabilities that are all the same", flat, lambda _: True)
 

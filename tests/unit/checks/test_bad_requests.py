@@ -106,6 +106,10 @@ def test_a_reset_that_does_not_kill(make):
     assert found(make, wrong_type=answer) == {"bad_requests.wrong_type": "failure"}
 
 
+def test_refusals_prove_nothing_when_a_sound_request_is_refused_too(make):
+    assert found(make, after=make.error("after", 400, "unsupported parameter")) == {"bad_requests": "unknown"}
+
+
 def test_not_asked(make):
     assert make.found(make.judge(CHECK, make.deployment())) == {"bad_requests": "unknown"}
     nothing = {ask.key: make.broken(ask.key, Problem.NOT_ASKED) for ask in run(make).asked}

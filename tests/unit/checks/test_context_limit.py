@@ -48,7 +48,7 @@ def test_dead_afterwards(make):
     found = judged(make, make.error("over", 500, "boom"), after)
     assert found == {"context_limit.after": "failure", "context_limit": "warning"}
     gone = make.broken("after", Problem.NOT_ASKED, "the endpoint stopped listening")
-    assert judged(make, make.broken("over", Problem.RESET), gone)["context_limit.after"] == "failure"
+    assert judged(make, make.broken("over", Problem.RESET), gone) == {"context_limit.after": "failure"}
 
 
 @pytest.mark.parametrize("read", [1800, None])
@@ -80,6 +80,11 @@ def test_never_tens_of_megabytes(make):
     result = make.run(CHECK, under_test, lambda ask: make.error(ask.key, 400, REASON))
     assert result.asked == []
     assert make.found(result.judgement) == {"context_limit": "note"}
+
+
+def test_refusals_prove_nothing_when_a_short_prompt_is_refused_too(make):
+    refusal = make.error("after", 400, "unsupported parameter")
+    assert judged(make, make.error("over", 400, REASON), refusal) == {"context_limit": "unknown"}
 
 
 def test_not_asked(make):

@@ -56,6 +56,7 @@ def test_empty_answers(make):
     assert judged(make, fact=texts(make, "", GOOD)) == {"garble.empty": "warning"}
     assert judged(make, Ability.TINY, fact=texts(make, "", GOOD)) == {"garble.empty": "note"}
     assert judged(make, Ability.TINY, fact=texts(make, "", "")) == {"garble.empty": "failure"}
+    assert judged(make, Ability.TINY, fact=texts(make, "", "", GOOD)) == {"garble.empty": "failure"}
 
 
 def test_a_first_token_without_a_sign_is_not_empty(make):

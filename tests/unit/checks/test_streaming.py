@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -105,7 +106,22 @@ def test_one_lump_at_the_end(make):
 
 
 def test_a_fast_answer_in_one_packet_is_no_lump(make):
-    assert judged(make, make.stream("streamed", PIECES, times=[0.02] * 12)) == {"streaming": "ok"}
+    assert judged(make, make.stream("streamed", PIECES, times=[0.01] * 12)) == {"streaming": "ok"}
+
+
+def test_a_lump_that_does_not_come_again_was_chance(make):
+    def respond(ask):
+        if not json.loads(ask.body).get("stream", False):
+            return make.whole(ask.key, TEXT, tokens=12)
+        return make.stream(ask.key, PIECES, times=[2.0] * 12 if ask.key == "streamed" else None)
+
+    result = make.run(CHECK, make.deployment(), respond)
+    assert (result.rounds, make.found(result.judgement)) == (2, {"streaming": "ok"})
+
+
+def test_content_type(make):
+    streamed = replace(make.stream("streamed", PIECES), headers=(("content-type", "text/plain"),))
+    assert judged(make, streamed) == {"streaming.content_type": "warning"}
 
 
 def test_slow_start_then_fast_is_no_lump(make):
