@@ -101,7 +101,7 @@ is_sound() {
 
 make_environment() {
     if [ -e .venv ]; then
-        [ -f .venv/pyvenv.cfg ] || [ -z "$(find .venv ! -type d ! -type l | head -n 1)" ] ||
+        [ -f .venv/pyvenv.cfg ] || [ -e "$UNDER_WAY" ] || [ -z "$(find .venv ! -type d ! -type l | head -n 1)" ] ||
             fail "\`.venv\` is there and is no Python environment" "move it away: this project keeps its own there"
         say "the environment in .venv is half-made, moved or broken: making it anew"
         rm -rf .venv
@@ -115,6 +115,8 @@ make_environment() {
         python=$(python_from_debian) || exit 1
     fi
     say "making .venv with $python ($("$python" -c 'import platform; print(platform.python_version())'))"
+    mkdir .venv
+    : >"$UNDER_WAY"
     "$python" -m venv .venv || { rm -rf .venv && fail "$python could not make an environment in .venv"; }
 }
 
@@ -143,12 +145,34 @@ python_from_debian() {
 
 # ---- what goes into it ----
 
-install_by_uv() {
-    [ "${BRINGUP_INSTALLER:-uv}" = uv ] || return 1
-    if ! uv=$(find_uv); then
-        "$PYTHON" -m pip install -qq uv || return 1
-        uv=.venv/bin/uv
+# Runs a command with its words in a file, and shows the end of them when it fails.
+quietly() {
+    "$@" >.tools/install.log 2>&1 || {
+        grep -v '^WARNING' .tools/install.log | tail -n 5 >&2
+        return 1
+    }
+}
+
+# Whether that command failed for want of a network.
+no_network() { grep -qiE 'new connection|name resolution|unreachable|timed out' .tools/install.log; }
+
+install() {
+    if [ "${BRINGUP_INSTALLER:-uv}" = uv ]; then
+        if ! uv=$(find_uv); then
+            say "fetching uv, the installer"
+            if quietly "$PYTHON" -m pip install uv; then
+                uv=.venv/bin/uv
+            elif no_network; then
+                return 1
+            fi
+        fi
+        [ -z "$uv" ] || ! install_by_uv "$@" || return 0
     fi
+    install_by_pip "$@"
+}
+
+# With the uv named $uv. Other packages in the environment stay.
+install_by_uv() {
     options=
     for group in "$@"; do
         case $group in
@@ -162,9 +186,8 @@ install_by_uv() {
 }
 
 install_by_pip() {
-    say "installing $* with pip, in the versions of uv.lock"
-    "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip -q || return 1
-    mkdir -p .tools
+    say "installing $* with pip, in the versions of uv.lock; this takes a minute"
+    "$PYTHON" -m pip --version >/dev/null 2>&1 || quietly "$PYTHON" -m ensurepip || return 1
     "$PYTHON" - "$@" <<'END' || return 1
 """Writes what pip can read: the wanted packages, and the versions that uv.lock chose."""
 import pathlib, sys, tomllib
@@ -182,9 +205,10 @@ pins = [f"{name}=={chosen.pop()}" for name, chosen in sorted(versions.items()) i
 pathlib.Path(".tools/wanted.txt").write_text("\n".join([f"-e .{extra}", *wanted]) + "\n")
 pathlib.Path(".tools/versions.txt").write_text("\n".join(pins) + "\n")
 END
-    "$PYTHON" -m pip install -q -r .tools/wanted.txt -c .tools/versions.txt && return 0
+    quietly "$PYTHON" -m pip install -r .tools/wanted.txt -c .tools/versions.txt && return 0
+    no_network && return 1
     say "those versions are not to be had here, installing the newest that fit pyproject.toml"
-    "$PYTHON" -m pip install -q -r .tools/wanted.txt
+    quietly "$PYTHON" -m pip install -r .tools/wanted.txt
 }
 
 # What the demo's engine links to and its wheel does not bring: a minimal Debian lacks OpenMP's run-time library.
@@ -256,7 +280,7 @@ main() {
     : >"$UNDER_WAY"
     rm -f "$STAMP"
     # shellcheck disable=SC2086 # group names are words
-    if install_by_uv $groups || install_by_pip $groups; then
+    if install $groups; then
         rm -f "$UNDER_WAY"
         case $groups in *demo*) system_libraries ;; esac
         { made_from && printf '%s\n' $groups; } >"$STAMP.part"
