@@ -3,10 +3,9 @@
 import ipaddress
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bringup.errors import UsageError
 from bringup.flows.discover import running_engine_port
@@ -19,6 +18,7 @@ from bringup.transport.recording import load
 from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
 from bringup.transport.sandbox import IsolatedSandbox
 from bringup.transport.scrubbed import ScrubbedEndpoint
+from bringup.transport.ssh import SshRunner
 from bringup.values.deployment import Depth, Wanted
 from bringup.values.recording import Recording
 
@@ -32,30 +32,23 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
     Raises:
         HostError: the host could not be reached.
     """
-    runner: Runner | None = None
-    reached = target
     secrets = (target.api_key,) if target.api_key else ()
-    if host is not None:
-        ssh = _ssh(host)
-        runner = ssh
-        if _is_loopback(target.host):
-            port = await ssh.forward(target.host, target.port)
-            reached = replace(target, host="127.0.0.1", port=port)
-    elif is_this_machine(target.host):
-        runner = LocalRunner(secrets=secrets)
-    endpoint = ScrubbedEndpoint(HttpEndpoint(reached), secrets)
-    try:
+    async with AsyncExitStack() as open_things:
+        runner: Runner | None = None
+        reached = target
+        if host is not None:
+            ssh = SshRunner(host, secrets=secrets)
+            open_things.push_async_callback(ssh.close)
+            runner = ssh
+            if _is_loopback(target.host):
+                port = await ssh.forward(target.host, target.port)
+                reached = replace(target, host="127.0.0.1", port=port)
+        elif is_this_machine(target.host):
+            runner = LocalRunner(secrets=secrets)
+            open_things.push_async_callback(runner.close)
+        endpoint = ScrubbedEndpoint(HttpEndpoint(reached), secrets)
+        open_things.push_async_callback(endpoint.close)
         yield World(runner=runner, endpoint=endpoint, sandbox=IsolatedSandbox())
-    finally:
-        await endpoint.close()
-        if runner is not None:
-            await runner.close()
-
-
-def _ssh(host: str) -> Any:
-    from bringup.transport.ssh import SshRunner  # noqa: PLC0415
-
-    return SshRunner(host)
 
 
 async def find_port(host: str | None) -> int:
@@ -65,7 +58,7 @@ async def find_port(host: str | None) -> int:
         HostError: the host could not be reached, or no engine was seen there.
         UsageError: several engines run there.
     """
-    runner = LocalRunner() if host is None else _ssh(host)
+    runner = LocalRunner() if host is None else SshRunner(host)
     try:
         return await running_engine_port(runner)
     finally:

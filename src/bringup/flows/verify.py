@@ -122,7 +122,8 @@ async def identify(
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
         raise HostError(
             f"no endpoint answered: {first.detail or first.problem}",
-            hint="is the engine still loading, or is the port another one? `ss -ltnp` on its machine shows",
+            hint="is the engine still loading, is the port another one? `ss -ltnp` on its machine shows; an engine that "
+            "listens on its own loopback only is reached with `bringup verify http://127.0.0.1:PORT --host HOST`",
         )
     rest = await asyncio.gather(*(endpoint.send(ask) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
