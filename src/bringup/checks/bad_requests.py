@@ -110,7 +110,10 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
         finding = fault_finding("bad_requests", after, source="answer bad_requests/after", expected=_EXPECTED)
         return Judgement(findings=(finding,))  # a sound request is refused, too: refusals prove nothing
-    findings = (*_death(got, after), *_verdicts(deployment, got))
+    death = tuple(_death(got, after))
+    if death and _culprit(got) is None:
+        return Judgement(findings=death)  # it was so from the first case on: nothing to tell apart
+    findings = (*death, *_verdicts(deployment, got))
     if not findings:
         summary = f"{len(_CASES)} wrong requests refused or taken without harm"
         ok = Finding(id="bad_requests", severity=Severity.OK, summary=summary, expected=_EXPECTED)
@@ -139,27 +142,42 @@ def _is_dead(reply: ChatReply | Fault) -> bool:
 
 
 def _death(got: dict[str, ChatReply | Fault], after: ChatReply | Fault) -> Iterator[Finding]:
+    """The finding when a sound request is not answered afterwards, and which case it was."""
     if not isinstance(after, Fault) or after.kind in (FaultKind.NO_ACCESS, FaultKind.BUSY):
         return
-    asked = [
-        key
-        for key, reply in got.items()
-        if not (isinstance(reply, Fault) and reply.kind is FaultKind.NOT_ASKED)
-    ]
-    last = next((key for key in reversed(asked) if key != "after"), None)
-    if last is None:
-        yield fault_finding("bad_requests", after, source="answer bad_requests", expected=_EXPECTED)
+    culprit = _culprit(got)
+    if culprit is None:
+        yield fault_finding("bad_requests", after, source="answer bad_requests/after", expected=_EXPECTED)
         return
-    what = next(case.what for case in _CASES if case.key == last)
     yield Finding(
         id="bad_requests.after",
         severity=Severity.FAILURE,
-        summary=f"after {what} the engine does not answer: {after.what}",
+        summary=f"after {culprit.what} the engine does not answer: {after.what}",
         expected=_EXPECTED,
         explanation="one wrong request of one user takes the service down for all",
         action="update the engine; until then refuse such requests in front of it",
         evidence=(Evidence(source="answer bad_requests/after", text=after.quote or after.what),),
     )
+
+
+def _culprit(got: dict[str, ChatReply | Fault]) -> _Case | None:
+    """The case from which on nothing was answered; None when it was so from the first one."""
+    last_good = -1
+    for place, case in enumerate(_CASES):
+        reply = got.get(case.key)
+        if isinstance(reply, ChatReply) or (isinstance(reply, Fault) and reply.kind is FaultKind.REFUSED):
+            last_good = place
+    asked = [case for case in _CASES if case.key in got]
+    if last_good < 0 or not asked:
+        return None
+    # the first one that got no sound answer is to blame, or the last one if its answer still came out
+    is_last = last_good + 1 >= len(asked) or _was_not_asked(got, asked[last_good + 1])
+    return asked[last_good] if is_last else asked[last_good + 1]
+
+
+def _was_not_asked(got: dict[str, ChatReply | Fault], case: _Case) -> bool:
+    reply = got[case.key]
+    return isinstance(reply, Fault) and reply.kind in (FaultKind.NOT_ASKED, FaultKind.GONE)
 
 
 def _verdicts(deployment: Deployment, got: dict[str, ChatReply | Fault]) -> Iterator[Finding]:

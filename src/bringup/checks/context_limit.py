@@ -19,6 +19,7 @@ _LARGE = 200_000  # tokens of context: beyond, the body is megabytes and is sent
 _LARGEST = 2_200_000  # beyond, never
 _EXPECTED = "a 4xx that says why, and an engine that lives on"
 _SOURCE = "answer context_limit/over"
+_NO_ENGINE = (FaultKind.TOO_LARGE, FaultKind.NOT_A_REPLY, FaultKind.ENGINE_ERROR)  # sick whatever it is asked
 _ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED)  # no answer, but someone says so
 
 
@@ -48,6 +49,9 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     after = reply_or_fault(replies.answers.get("after"))
     if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
         return Judgement(findings=(_unknown(f"a short prompt is refused, too: {after.what}"),))
+    if isinstance(after, Fault) and isinstance(over, Fault) and over.kind is after.kind in _NO_ENGINE:
+        finding = fault_finding("context_limit", after, source=_SOURCE, expected=_EXPECTED)
+        return Judgement(findings=(finding,))
     death = tuple(_death(over, after))
     is_cause = isinstance(over, Fault) and over.kind in (FaultKind.GONE, FaultKind.BROKEN)
     return Judgement(findings=death if death and is_cause else (*death, *_answer(deployment, over, context)))

@@ -101,6 +101,28 @@ def test_dead_afterwards_names_the_cause(make):
     assert make.found(result.judgement)["bad_requests.after"] == "failure"
 
 
+def cause(make, **special):
+    special["after"] = make.error("after", 500, "EngineCore died")
+    (death, *_) = run(make, **special).judgement.findings
+    assert death.id == "bad_requests.after"
+    return death.summary.removeprefix("after ").partition(" the engine")[0]
+
+
+def test_the_first_case_without_a_sound_answer_is_to_blame(make):
+    dead = {
+        key: make.error(key, 500, "EngineCore died")
+        for key in ("huge_max_tokens", "negative_temperature", "NUL_in_text", "NUL_in_JSON")
+    }
+    assert cause(make, **dead) == "`max_tokens: 10000000`"
+    assert cause(make) == "a NUL byte in the JSON itself"
+
+
+@pytest.mark.parametrize("problem", [Problem.TOO_LARGE, Problem.RESET, Problem.TIME_LIMIT])
+def test_a_server_that_is_sick_from_the_start_gets_one_finding(make, problem):
+    result = make.run(CHECK, make.deployment(), lambda ask: make.broken(ask.key, problem))
+    assert make.found(result.judgement) == {"bad_requests": "failure"}
+
+
 def test_a_reset_that_does_not_kill(make):
     answer = make.broken("wrong type", Problem.RESET)
     assert found(make, wrong_type=answer) == {"bad_requests.wrong_type": "failure"}

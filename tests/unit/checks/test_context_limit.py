@@ -87,6 +87,10 @@ def test_refusals_prove_nothing_when_a_short_prompt_is_refused_too(make):
     assert judged(make, make.error("over", 400, REASON), refusal) == {"context_limit": "unknown"}
 
 
+def test_a_server_that_answers_pages_to_everything_gets_one_finding(make):
+    assert judged(make, make.page("over"), make.page("after")) == {"context_limit": "failure"}
+
+
 def test_not_asked(make):
     assert make.found(make.judge(CHECK, make.deployment())) == {"context_limit": "unknown"}
     assert judged(make, make.error("over", 401, "key")) == {"context_limit": "unknown"}

@@ -54,6 +54,19 @@ def test_max_tokens_ignored(make):
     assert judged(make, limit=long) == {"stopping.max_tokens": "failure"}
 
 
+def test_slow_is_not_endless(make):
+    slow = make.stream("limit", ["a "] * 3, finish=None, tokens=None, done=False, problem=Problem.TIME_LIMIT)
+    assert judged(make, limit=slow) == {"stopping.max_tokens": "warning"}
+    ends = make.stream("ends", ["Pa"], finish=None, tokens=None, done=False, problem=Problem.TIME_LIMIT)
+    assert judged(make, ends=ends) == {"stopping.ends": "warning"}
+
+
+def test_a_body_without_end_says_nothing_of_tokens(make):
+    body = make.broken("limit", Problem.TOO_LARGE, "more than 4000000 bytes")
+    (finding,) = make.judge(CHECK, make.deployment(), *good(make, limit=body)).findings
+    assert "tokens" not in finding.summary
+
+
 def test_cut_but_called_stop(make):
     limit = make.stream("limit", ["word "] * 8, finish="stop")
     assert judged(make, limit=limit) == {"stopping.max_tokens": "note"}
