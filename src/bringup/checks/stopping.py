@@ -18,7 +18,7 @@ from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _LIMIT = 8  # tokens
 _STORY = "Write a long story about the sea."
-_COUNT = "Count from 1 to 9 in digits."
+_COUNT = "Count from 1 to 9: 1, 2, 3,"  # begun, so that a tiny model goes on with it
 _STOP = "5"
 _SMALL_TASK = "What is the capital of France? Answer with one word."
 _COUNT_TOKENS = 48
@@ -109,7 +109,8 @@ def _stop(answer: Answer | None) -> Iterator[Finding]:
     if isinstance(reply, Fault):
         yield fault_finding("stopping.stop_sequence", reply, source=source, expected=expected)
         return
-    before, found, after = reply.everything.partition(_STOP)
+    # some engines look for stop sequences in the answer only, not in the reasoning trace
+    before, found, after = (reply.text or reply.reasoning).partition(_STOP)
     if found and after.strip():
         yield Finding(
             id="stopping.stop_sequence",

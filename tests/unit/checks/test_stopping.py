@@ -81,6 +81,12 @@ def test_stop_sequence(make):
     assert judged(make, stop=never) == {"stopping.stop_sequence": "note"}
 
 
+def test_a_stop_sequence_in_the_reasoning_trace_only_is_honoured(make):
+    trace = '{"choices": [{"delta": {"reasoning_content": "count 1, 2, 3, 4, 5, 6"}}]}'
+    thinking = make.stream("stop", ["1, 2, 3, 4, "], extra_frames=[trace])
+    assert judged(make, stop=thinking) == {"stopping": "ok"}
+
+
 ENDLESS = ["and ", "then ", "we ", "went ", "to ", "sea ", "with ", "Ann ", "once "]
 
 
