@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bringup.checks import Batch, Check, Replies
-from bringup.parse.answer_fault import Fault, FaultKind, fault_finding, reply_or_fault
+from bringup.parse.answer_fault import Fault, FaultKind, fault_finding, fault_of, reply_or_fault
 from bringup.parse.chat import ChatReply
 from bringup.parse.chat_request import chat_body
 from bringup.values.deployment import Deployment
@@ -17,6 +17,8 @@ from bringup.values.exchange import Ask
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _HUGE = 10_000_000  # tokens: more than any context
+# no sound answer, but a sign of life: whatever it is, these requests did not do it
+_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED, FaultKind.TOO_LARGE, FaultKind.SLOW)
 _EXPECTED = "4xx, engine lives on"
 _ANY_NAME = frozenset({"llama_cpp", "sglang", "tgi", "lmdeploy"})  # engines known to take any model name
 
@@ -80,42 +82,39 @@ _CASES = (
 
 
 def asks(deployment: Deployment, replies: Replies) -> Batch:
-    """One case at a time, so that a death has a cause; then a small question."""
+    """A sound request, one case after the other, so that a death has a cause, and the sound request again."""
     answers = replies.answers
-    for case in _CASES:
-        if case.key in answers:
-            continue
-        if any(_is_dead(reply_or_fault(answer)) for answer in answers.values()):
-            break
-        return (
-            Ask(
-                key=case.key,
-                body=_body(deployment.model.id, case.key),
-                time_limit_s=60.0,
-                max_bytes=1_000_000,
-                abort_after_events=24,
-            ),
-        )
-    if "after" in answers:
+    if "before" not in answers:
+        return (_sound(deployment, "before"),)
+    if fault_of(answers["before"]) is not None:
         return ()
-    return (
-        Ask(key="after", body=chat_body(deployment.model.id, "Say hi.", max_tokens=4), time_limit_s=60.0),
-    )
+    is_dead = any(_is_dead(reply_or_fault(answer)) for answer in answers.values())
+    case = next((case for case in _CASES if case.key not in answers), None)
+    if case is not None and not is_dead:
+        body = _body(deployment.model.id, case.key)
+        limits = Ask(key=case.key, body=body, time_limit_s=60.0, max_bytes=1_000_000, abort_after_events=24)
+        return (limits,)
+    return () if "after" in answers else (_sound(deployment, "after"),)
 
 
 def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """Death first, then what was not refused as it should be."""
     got = {key: reply_or_fault(answer) for key, answer in replies.answers.items()}
-    after = got.get("after", Fault(kind=FaultKind.NOT_ASKED, what="it was not asked"))
-    if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
-        finding = fault_finding("bad_requests", after, source="answer bad_requests/after", expected=_EXPECTED)
-        return Judgement(findings=(finding,))  # a sound request is refused, too: refusals prove nothing
-    findings = (*_death(got, after), *_verdicts(deployment, got))
+    before = fault_of(replies.answers.get("before"))
+    if before is not None:
+        source = "answer bad_requests/before"
+        finding = fault_finding("bad_requests", before, source=source, expected=_EXPECTED)
+        return Judgement(findings=(finding,))
+    findings = (*_death(got), *_verdicts(deployment, got))
     if not findings:
         summary = f"{len(_CASES)} wrong requests refused or taken without harm"
         ok = Finding(id="bad_requests", severity=Severity.OK, summary=summary, expected=_EXPECTED)
         findings = (ok,)
     return Judgement(findings=findings)
+
+
+def _sound(deployment: Deployment, key: str) -> Ask:
+    return Ask(key=key, body=chat_body(deployment.model.id, "Say hi.", max_tokens=4), time_limit_s=60.0)
 
 
 def _body(model: str, key: str) -> str:
@@ -138,28 +137,42 @@ def _is_dead(reply: ChatReply | Fault) -> bool:
     return isinstance(reply, Fault) and reply.kind in (FaultKind.GONE, FaultKind.SILENT, FaultKind.NOT_ASKED)
 
 
-def _death(got: dict[str, ChatReply | Fault], after: ChatReply | Fault) -> Iterator[Finding]:
-    if not isinstance(after, Fault) or after.kind in (FaultKind.NO_ACCESS, FaultKind.BUSY):
+def _death(got: dict[str, ChatReply | Fault]) -> Iterator[Finding]:
+    """The finding when a sound request is not answered afterwards, and which case it was."""
+    after = got.get("after", Fault(kind=FaultKind.NOT_ASKED, what="it was not asked"))
+    if not isinstance(after, Fault) or after.kind in _ALIVE:
         return
-    asked = [
-        key
-        for key, reply in got.items()
-        if not (isinstance(reply, Fault) and reply.kind is FaultKind.NOT_ASKED)
-    ]
-    last = next((key for key in reversed(asked) if key != "after"), None)
-    if last is None:
-        yield fault_finding("bad_requests", after, source="answer bad_requests", expected=_EXPECTED)
+    case = _culprit(got)
+    if case is None:
+        yield fault_finding("bad_requests", after, source="answer bad_requests/after", expected=_EXPECTED)
         return
-    what = next(case.what for case in _CASES if case.key == last)
     yield Finding(
         id="bad_requests.after",
         severity=Severity.FAILURE,
-        summary=f"after {what} the engine does not answer: {after.what}",
+        summary=f"after {case.what} the engine does not answer: {after.what}",
         expected=_EXPECTED,
         explanation="one wrong request of one user takes the service down for all",
         action="update the engine; until then refuse such requests in front of it",
         evidence=(Evidence(source="answer bad_requests/after", text=after.quote or after.what),),
     )
+
+
+def _culprit(got: dict[str, ChatReply | Fault]) -> _Case | None:
+    """The case from which on nothing was answered as it should be; None when no case was asked."""
+    asked = [case for case in _CASES if case.key in got and not _was_not_asked(got, case)]
+    bad: list[_Case] = []
+    for case in reversed(asked):
+        reply = got[case.key]
+        if isinstance(reply, ChatReply) or reply.kind is FaultKind.REFUSED:
+            break
+        bad.append(case)
+    # where the last case's answer still came out, that case is the one
+    return bad[-1] if bad else next(reversed(asked), None)
+
+
+def _was_not_asked(got: dict[str, ChatReply | Fault], case: _Case) -> bool:
+    reply = got[case.key]
+    return isinstance(reply, Fault) and reply.kind in (FaultKind.NOT_ASKED, FaultKind.GONE)
 
 
 def _verdicts(deployment: Deployment, got: dict[str, ChatReply | Fault]) -> Iterator[Finding]:

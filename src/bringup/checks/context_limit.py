@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from bringup.checks import Batch, Check, Replies
-from bringup.parse.answer_fault import Fault, FaultKind, fault_finding, reply_or_fault
+from bringup.parse.answer_fault import Fault, FaultKind, fault_finding, fault_of, reply_or_fault
 from bringup.parse.chat import ChatReply
 from bringup.parse.chat_request import chat_body
 from bringup.values.deployment import Deployment, Depth
@@ -19,38 +19,44 @@ _LARGE = 200_000  # tokens of context: beyond, the body is megabytes and is sent
 _LARGEST = 2_200_000  # beyond, never
 _EXPECTED = "a 4xx that says why, and an engine that lives on"
 _SOURCE = "answer context_limit/over"
-_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED)  # no answer, but someone says so
+# no sound answer, but a sign of life: whatever it is, the long prompt did not do it
+_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED, FaultKind.TOO_LARGE, FaultKind.SLOW)
 
 
 def asks(deployment: Deployment, replies: Replies) -> Batch:
-    """One prompt well over the limit, then a small question."""
-    if not replies.answers:
-        words = _words(deployment)
-        if words is None or _too_large(deployment):
-            return ()
-        prompt = "word " * words
-        return (Ask(key="over", body=chat_body(deployment.model.id, prompt, max_tokens=8)),)
-    if "after" in replies.answers:
+    """A small question, one prompt well over the limit, the small question again."""
+    answers, words = replies.answers, _words(deployment)
+    if words is None or _too_large(deployment):
         return ()
-    return (
-        Ask(key="after", body=chat_body(deployment.model.id, "Say hi.", max_tokens=4), time_limit_s=60.0),
-    )
+    if "before" not in answers:
+        return (_small(deployment, "before"),)
+    if fault_of(answers["before"]) is not None:
+        return ()
+    if "over" not in answers:
+        return (Ask(key="over", body=chat_body(deployment.model.id, "word " * words, max_tokens=8)),)
+    return () if "after" in answers else (_small(deployment, "after"),)
 
 
 def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """Refusal, error, hang or silent cut, and whether the engine still answers."""
     context = deployment.model.context_tokens
     if context is None:
-        return Judgement(findings=(_unknown("the endpoint does not tell its context"),))
+        return Judgement(findings=(_unknown(),))
     if _too_large(deployment):
         return Judgement(findings=(_left_out(context),))
+    before = fault_of(replies.answers.get("before"))
+    if before is not None:
+        source = "answer context_limit/before"
+        finding = fault_finding("context_limit", before, source=source, expected=_EXPECTED)
+        return Judgement(findings=(finding,))
     over = reply_or_fault(replies.answers.get("over"))
-    after = reply_or_fault(replies.answers.get("after"))
-    if isinstance(after, Fault) and after.kind is FaultKind.REFUSED:
-        return Judgement(findings=(_unknown(f"a short prompt is refused, too: {after.what}"),))
-    death = tuple(_death(over, after))
+    death = tuple(_death(over, reply_or_fault(replies.answers.get("after"))))
     is_cause = isinstance(over, Fault) and over.kind in (FaultKind.GONE, FaultKind.BROKEN)
     return Judgement(findings=death if death and is_cause else (*death, *_answer(deployment, over, context)))
+
+
+def _small(deployment: Deployment, key: str) -> Ask:
+    return Ask(key=key, body=chat_body(deployment.model.id, "Say hi.", max_tokens=4), time_limit_s=60.0)
 
 
 def _words(deployment: Deployment) -> int | None:
@@ -141,14 +147,14 @@ def _taken(deployment: Deployment, over: ChatReply, context: int) -> Finding:
     )
 
 
-def _unknown(why: str) -> Finding:
+def _unknown() -> Finding:
     return Finding(
         id="context_limit",
         severity=Severity.UNKNOWN,
-        summary=f"not measured: {why}",
+        summary="not measured: the endpoint does not tell its context",
         expected=_EXPECTED,
-        explanation="whether a prompt of one user can do harm to all is not known",
-        action="see the other findings; the engine's command line or --host tell of its context",
+        explanation="without the limit no prompt is known to lie beyond it",
+        action="give the engine's command line or --host, so that the context can be read",
     )
 
 

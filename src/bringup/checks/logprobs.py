@@ -35,6 +35,7 @@ _ABOVE_ZERO = 1e-3  # rounding of bfloat16 logits
 _ABOVE_ONE = 0.02  # sum of the alternatives' probabilities over 1
 _BEHIND = 0.3  # nats that a greedy token may lie behind the best: two equal logits in bfloat16
 _GUESSING = -4.0  # mean over greedy tokens: below it the model has no idea what comes next
+_RANDOM = -6.0  # below it, no training was: a tiny Qwen3 with weights drawn at random gives -8.9
 
 
 def asks(deployment: Deployment, replies: Replies) -> Batch:
@@ -218,9 +219,10 @@ def _level(deployment: Deployment, rows: dict[str, tuple[TokenLogprob, ...]]) ->
     mean = math.fsum(values) / len(values)
     if mean > _GUESSING:
         return
+    is_certain = deployment.ability is Ability.CAPABLE or mean < _RANDOM
     yield Finding(
         id="logprobs.guessing",
-        severity=Severity.FAILURE if deployment.ability is Ability.CAPABLE else Severity.WARNING,
+        severity=Severity.FAILURE if is_certain else Severity.WARNING,
         summary=f"the model guesses: its own best tokens have {mean:.1f} nats on average",
         expected="about -0.1 to -2.5 for greedy tokens of a trained model, however small",
         explanation="near the logarithm of the vocabulary's size this is what random or damaged weights give",

@@ -18,7 +18,7 @@ from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _LIMIT = 8  # tokens
 _STORY = "Write a long story about the sea."
-_COUNT = "Count from 1 to 9 in digits."
+_COUNT = "Count from 1 to 9: 1, 2, 3,"  # begun, so that a tiny model goes on with it
 _STOP = "5"
 _SMALL_TASK = "What is the capital of France? Answer with one word."
 _COUNT_TOKENS = 48
@@ -72,14 +72,14 @@ def _ask(key: str, body: str, tokens: int) -> Ask:
 def _limit(answer: Answer | None) -> Iterator[Finding]:
     expected = f"at most {_LIMIT} tokens, finish reason `length`"
     source = "answer stopping/limit"
-    fault = fault_of(answer)
-    if fault is not None and fault.kind not in _ENDLESS:
+    fault, reply = fault_of(answer), _reply(answer)
+    tokens = _tokens(reply)
+    is_over = tokens > _LIMIT + 1 or len(reply.everything.split()) > 4 * _LIMIT
+    if fault is not None and not (is_over and fault.kind in _ENDLESS):
         yield fault_finding("stopping.max_tokens", fault, source=source, expected=expected)
         return
-    reply = _reply(answer)
-    tokens = _tokens(reply)
     is_endless = fault is not None or _hung_up(answer)
-    if is_endless or tokens > _LIMIT + 1 or len(reply.everything.split()) > 4 * _LIMIT:
+    if is_endless or is_over:
         yield Finding(
             id="stopping.max_tokens",
             severity=Severity.FAILURE,
@@ -109,7 +109,8 @@ def _stop(answer: Answer | None) -> Iterator[Finding]:
     if isinstance(reply, Fault):
         yield fault_finding("stopping.stop_sequence", reply, source=source, expected=expected)
         return
-    before, found, after = reply.everything.partition(_STOP)
+    # some engines look for stop sequences in the answer only, not in the reasoning trace
+    before, found, after = (reply.text or reply.reasoning).partition(_STOP)
     if found and after.strip():
         yield Finding(
             id="stopping.stop_sequence",
@@ -146,11 +147,10 @@ def _ends(deployment: Deployment, answer: Answer | None) -> Iterator[Finding]:
     room = _room(deployment)
     expected = f"one word, then an end of its own, within {room} tokens"
     source = "answer stopping/ends"
-    fault = fault_of(answer)
-    if fault is not None and fault.kind not in _ENDLESS:
+    fault, reply = fault_of(answer), _reply(answer)
+    if fault is not None and not (_tokens(reply) >= room and fault.kind in _ENDLESS):
         yield fault_finding("stopping.ends", fault, source=source, expected=expected)
         return
-    reply = _reply(answer)
     if fault is None and not _hung_up(answer) and reply.finish_reason != "length":
         return
     severity, explanation = _weigh(deployment, reply)

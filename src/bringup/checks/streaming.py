@@ -13,7 +13,7 @@ from bringup.parse.chat_request import chat_body
 from bringup.parse.text_difference import first_difference
 from bringup.units import seconds_text
 from bringup.values.deployment import Deployment, Depth
-from bringup.values.exchange import Answer, Ask
+from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _PROMPT = "Count from 1 to 20."
@@ -48,6 +48,8 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     reply = reply_or_fault(answer)
     if isinstance(reply, Fault):
         return Judgement(findings=(fault_finding("streaming", reply, source=_SOURCE, expected=expected),))
+    if replies.answers["streamed"].problem is Problem.ABORTED:
+        return Judgement(findings=(_endless(reply),))
     whole = reply_or_fault(replies.answers.get("whole"))
     findings = (
         *_form(reply, replies.answers["streamed"]),
@@ -61,6 +63,18 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     summary = f"{reply.content_events} well-formed events, same text as the whole answer"
     return Judgement(
         findings=(Finding(id="streaming", severity=Severity.OK, summary=summary, expected=expected),)
+    )
+
+
+def _endless(reply: ChatReply) -> Finding:
+    return Finding(
+        id="streaming.endless",
+        severity=Severity.FAILURE,
+        summary=f"the stream did not end: we hung up after {reply.content_events} events",
+        expected="an end at `max_tokens` at the latest",
+        explanation="clients wait for ever and the engine works for nobody",
+        action="see `stopping`",
+        evidence=(Evidence(source=_SOURCE, text=reply.everything[:200]),),
     )
 
 

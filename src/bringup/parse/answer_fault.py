@@ -113,6 +113,8 @@ def reply_or_fault(answer: Answer | None) -> ChatReply | Fault:
     """
     if answer is None:
         return Fault(kind=FaultKind.NOT_ASKED, what="it was not asked")
+    if answer.problem is Problem.TOO_LARGE:  # megabytes: not worth reading
+        return _transport_fault(answer, ChatReply()) or ChatReply()
     reply = read_reply(answer)
     said = reply.error or _start(answer.body)
     return _transport_fault(answer, reply) or _status_fault(answer, said) or _body_fault(reply, said) or reply
@@ -186,5 +188,5 @@ def _body_fault(reply: ChatReply, said: str) -> Fault | None:
 
 def _start(text: str, length: int = _QUOTED) -> str:
     """The beginning of `text` on one line."""
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * length + 4].split())  # bodies may be megabytes long
     return line if len(line) <= length else f"{line[:length]}..."

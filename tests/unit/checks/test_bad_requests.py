@@ -10,8 +10,8 @@ def run(make, engine="vllm", **special):
     """What the check says when all is refused, except `special` (by key with `_` for a space)."""
 
     def respond(ask):
-        if ask.key == "after":
-            return special.get("after") or make.whole("after", "hi")
+        if ask.key in ("before", "after"):
+            return special.get(ask.key) or make.whole(ask.key, "hi")
         return special.get(ask.key.replace(" ", "_")) or make.error(ask.key, 400, "wrong")
 
     return make.run(CHECK, make.deployment(engine=engine), respond)
@@ -47,8 +47,8 @@ def test_bodies_are_wrong_in_their_way(make):
 
 def test_one_at_a_time_then_a_sound_one(make):
     result = run(make)
-    assert result.rounds == len(result.asked) == 8
-    assert result.asked[-1].key == "after"
+    assert result.rounds == len(result.asked) == 9
+    assert (result.asked[0].key, result.asked[-1].key) == ("before", "after")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,38 @@ def test_dead_afterwards_names_the_cause(make):
     assert make.found(result.judgement)["bad_requests.after"] == "failure"
 
 
+def cause(make, **special):
+    special["after"] = make.error("after", 500, "EngineCore died")
+    (death, *_) = run(make, **special).judgement.findings
+    assert death.id == "bad_requests.after"
+    return death.summary.removeprefix("after ").partition(" the engine")[0]
+
+
+def test_the_first_case_without_a_sound_answer_is_to_blame(make):
+    dead = {
+        key: make.error(key, 500, "EngineCore died")
+        for key in ("huge_max_tokens", "negative_temperature", "NUL_in_text", "NUL_in_JSON")
+    }
+    assert cause(make, **dead) == "`max_tokens: 10000000`"
+    assert cause(make) == "a NUL byte in the JSON itself"
+
+
+@pytest.mark.parametrize("problem", [Problem.TOO_LARGE, Problem.RESET, Problem.TIME_LIMIT])
+def test_a_server_that_is_sick_from_the_start_gets_one_finding(make, problem):
+    result = make.run(CHECK, make.deployment(), lambda ask: make.broken(ask.key, problem))
+    assert make.found(result.judgement) == {"bad_requests": "failure"}
+
+
 def test_a_reset_that_does_not_kill(make):
     answer = make.broken("wrong type", Problem.RESET)
     assert found(make, wrong_type=answer) == {"bad_requests.wrong_type": "failure"}
 
 
-def test_refusals_prove_nothing_when_a_sound_request_is_refused_too(make):
-    assert found(make, after=make.error("after", 400, "unsupported parameter")) == {"bad_requests": "unknown"}
+@pytest.mark.parametrize(("status", "severity"), [(400, "unknown"), (500, "failure"), (401, "unknown")])
+def test_a_server_that_refuses_a_sound_request_is_not_put_to_the_test(make, status, severity):
+    result = make.run(CHECK, make.deployment(), lambda ask: make.error(ask.key, status))
+    assert make.found(result.judgement) == {"bad_requests": severity}
+    assert len(result.asked) == 1
 
 
 def test_not_asked(make):

@@ -9,9 +9,15 @@ from bringup.values.exchange import Problem
 REASON = "This model's maximum context length is 2048 tokens."
 
 
+def refusing(make):
+    """An engine that refuses what is too long."""
+    return lambda ask: make.error(ask.key, 400, REASON) if ask.key == "over" else make.whole(ask.key, "hi")
+
+
 def judged(make, over, after=None, **options):
     after = after or make.whole("after", "hi")
-    return make.found(make.judge(CHECK, make.deployment(**options), over, after))
+    before = make.whole("before", "hi")
+    return make.found(make.judge(CHECK, make.deployment(**options), before, over, after))
 
 
 def test_refused_with_a_reason(make):
@@ -21,7 +27,8 @@ def test_refused_with_a_reason(make):
         lambda ask: make.error(ask.key, 400, REASON) if ask.key == "over" else make.whole(ask.key, "hi"),
     )
     assert make.found(result.judgement) == {"context_limit": "ok"}
-    prompt = json.loads(result.asked[0].body)["messages"][0]["content"]
+    assert [ask.key for ask in result.asked] == ["before", "over", "after"]
+    prompt = json.loads(result.asked[1].body)["messages"][0]["content"]
     assert len(prompt.split()) > 2048
 
 
@@ -70,21 +77,28 @@ def test_unknown_context_is_not_asked(make):
 @pytest.mark.parametrize(("depth", "asked"), [(Depth.DEFAULT, False), (Depth.FULL, True)])
 def test_very_long_contexts_only_when_asked_for(make, depth, asked):
     under_test = make.deployment(context_tokens=262_144, depth=depth)
-    result = make.run(CHECK, under_test, lambda ask: make.error(ask.key, 400, REASON))
+    result = make.run(CHECK, under_test, refusing(make))
     assert any(ask.key == "over" for ask in result.asked) is asked
     assert max(len(ask.body) for ask in result.asked) < 12_000_000 if asked else not result.asked
 
 
 def test_never_tens_of_megabytes(make):
     under_test = make.deployment(context_tokens=10_000_000, depth=Depth.FULL)
-    result = make.run(CHECK, under_test, lambda ask: make.error(ask.key, 400, REASON))
+    result = make.run(CHECK, under_test, refusing(make))
     assert result.asked == []
     assert make.found(result.judgement) == {"context_limit": "note"}
 
 
-def test_refusals_prove_nothing_when_a_short_prompt_is_refused_too(make):
-    refusal = make.error("after", 400, "unsupported parameter")
-    assert judged(make, make.error("over", 400, REASON), refusal) == {"context_limit": "unknown"}
+@pytest.mark.parametrize(("status", "severity"), [(400, "unknown"), (500, "failure"), (401, "unknown")])
+def test_a_server_that_refuses_a_short_prompt_is_not_put_to_the_test(make, status, severity):
+    result = make.run(CHECK, make.deployment(), lambda ask: make.error(ask.key, status))
+    assert make.found(result.judgement) == {"context_limit": severity}
+    assert [ask.key for ask in result.asked] == ["before"]
+
+
+def test_an_endless_answer_afterwards_is_no_death(make):
+    over, after = make.error("over", 400, REASON), make.broken("after", Problem.TOO_LARGE)
+    assert judged(make, over, after) == {"context_limit": "ok"}
 
 
 def test_not_asked(make):

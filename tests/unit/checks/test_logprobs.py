@@ -68,9 +68,12 @@ def test_wrong_values(make, first, second):
     assert make.found(judged(make, first, second)) == {"logprobs.values": "warning"}
 
 
-@pytest.mark.parametrize(("ability", "severity"), [(Ability.TINY, "warning"), (Ability.CAPABLE, "failure")])
-def test_guessing(make, ability, severity):
-    low = [{"token": "a", "logprob": -9.9 - place / 10, "top_logprobs": []} for place in range(8)]
+@pytest.mark.parametrize(
+    ("ability", "level", "severity"),
+    [(Ability.TINY, -4.5, "warning"), (Ability.CAPABLE, -4.5, "failure"), (Ability.TINY, -8.9, "failure")],
+)
+def test_guessing(make, ability, level, severity):
+    low = [{"token": "a", "logprob": level - place / 100, "top_logprobs": []} for place in range(8)]
     assert make.found(judged(make, low, low, ability=ability)) == {"logprobs.guessing": severity}
 
 

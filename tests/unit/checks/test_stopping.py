@@ -54,6 +54,19 @@ def test_max_tokens_ignored(make):
     assert judged(make, limit=long) == {"stopping.max_tokens": "failure"}
 
 
+def test_slow_is_not_endless(make):
+    slow = make.stream("limit", ["a "] * 3, finish=None, tokens=None, done=False, problem=Problem.TIME_LIMIT)
+    assert judged(make, limit=slow) == {"stopping.max_tokens": "warning"}
+    ends = make.stream("ends", ["Pa"], finish=None, tokens=None, done=False, problem=Problem.TIME_LIMIT)
+    assert judged(make, ends=ends) == {"stopping.ends": "warning"}
+
+
+def test_a_body_without_end_says_nothing_of_tokens(make):
+    body = make.broken("limit", Problem.TOO_LARGE, "more than 4000000 bytes")
+    (finding,) = make.judge(CHECK, make.deployment(), *good(make, limit=body)).findings
+    assert "tokens" not in finding.summary
+
+
 def test_cut_but_called_stop(make):
     limit = make.stream("limit", ["word "] * 8, finish="stop")
     assert judged(make, limit=limit) == {"stopping.max_tokens": "note"}
@@ -66,6 +79,12 @@ def test_stop_sequence(make):
     assert judged(make, stop=left_in) == {"stopping.stop_sequence": "warning"}
     never = make.stream("stop", ["I ", "like ", "fish"])
     assert judged(make, stop=never) == {"stopping.stop_sequence": "note"}
+
+
+def test_a_stop_sequence_in_the_reasoning_trace_only_is_honoured(make):
+    trace = '{"choices": [{"delta": {"reasoning_content": "count 1, 2, 3, 4, 5, 6"}}]}'
+    thinking = make.stream("stop", ["1, 2, 3, 4, "], extra_frames=[trace])
+    assert judged(make, stop=thinking) == {"stopping": "ok"}
 
 
 ENDLESS = ["and ", "then ", "we ", "went ", "to ", "sea ", "with ", "Ann ", "once "]

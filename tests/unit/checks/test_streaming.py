@@ -73,6 +73,13 @@ def test_cut_inside_a_frame(make):
     assert judged(make, streamed)["streaming.frames"] == "failure"
 
 
+def test_endless(make):
+    streamed = make.stream(
+        "streamed", PIECES * 9, finish=None, tokens=None, done=False, problem=Problem.ABORTED
+    )
+    assert judged(make, streamed) == {"streaming.endless": "failure"}
+
+
 def test_no_done(make):
     assert judged(make, make.stream("streamed", PIECES, done=False)) == {"streaming.done": "warning"}
 
