@@ -217,9 +217,9 @@ def _is_decided(answer: Answer | None) -> bool:
 
 
 def _metrics(deployment: Deployment, replies: Replies) -> tuple[Finding, ...]:
-    """A note when strangers can read the metrics; nothing where only this machine can."""
+    """A note when metrics are open that a key or the network should close; else nothing."""
     answer = replies.answers.get("metrics_open")
-    if not _lets_in(answer) or not _is_reachable(deployment):
+    if not _lets_in(answer) or not (deployment.has_api_key or _is_reachable(deployment)):
         return ()
     return (
         Finding(

@@ -19,10 +19,10 @@ _FACTS: dict[str, Json] = {
     "type": "object",
     "properties": {
         "city": {"type": "string"},
-        "is_capital": {"type": "boolean"},
+        "country": {"type": "string"},
         "population_millions": {"type": "number"},
     },
-    "required": ["city", "is_capital", "population_millions"],
+    "required": ["city", "country", "population_millions"],
     "additionalProperties": False,
 }
 _TRAFFIC: dict[str, Json] = {

@@ -1,7 +1,11 @@
-"""Whether the models endpoint names the expected model, with the context length that was configured."""
+"""Whether the models endpoint names the expected model, with the context length that was configured.
+
+One short request is sent as well: a server or proxy that answers in another model's name routes it elsewhere.
+"""
 
 from bringup.checks import Batch, Check, Replies
 from bringup.parse.answer_fault import Fault, fault_finding, reply_or_fault
+from bringup.parse.chat_request import chat_body
 from bringup.parse.json_value import json_or_none, list_at
 from bringup.parse.models_list import is_models_list, read_models
 from bringup.values.deployment import Deployment, Depth
@@ -15,8 +19,12 @@ _CONTEXT_FLAGS = {"vllm": "--max-model-len", "sglang": "--context-length", "llam
 
 
 def _asks(deployment: Deployment, replies: Replies) -> Batch:
-    del deployment
-    return () if replies.answers else (Ask(key="list", path="/v1/models", method="GET", time_limit_s=20.0),)
+    if replies.answers:
+        return ()
+    return (
+        Ask(key="list", path="/v1/models", method="GET", time_limit_s=20.0),
+        Ask(key="named", body=chat_body(deployment.model.id, "Hi", max_tokens=1)),
+    )
 
 
 def _judge(deployment: Deployment, replies: Replies) -> Judgement:
@@ -25,8 +33,37 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
         return Judgement(findings=(trouble,))
     body = answer.body if answer else ""
     models = read_models(body)
-    findings = (*_identity(deployment, models, _aliases(body)), *_context(deployment, models))
-    return Judgement(findings=findings)
+    return Judgement(
+        findings=(
+            *_identity(deployment, models, _aliases(body)),
+            *_context(deployment, models),
+            *_named(deployment, models, replies.answers.get("named")),
+        )
+    )
+
+
+def _named(
+    deployment: Deployment, models: tuple[ServedModel, ...], answer: Answer | None
+) -> tuple[Finding, ...]:
+    """A finding when a reply names another model than it was asked for; nothing when it did not come."""
+    reply = reply_or_fault(answer)
+    asked = deployment.model.id
+    if isinstance(reply, Fault) or not reply.model or reply.model == asked:
+        return ()
+    same = {name for model in models if model.id == asked for name in (model.id, model.root) if name}
+    if reply.model in same or asked.endswith(f"/{reply.model}") or reply.model.endswith(f"/{asked}"):
+        return ()
+    return (
+        Finding(
+            id="models_endpoint.reply",
+            severity=Severity.WARNING,
+            summary=f"a request for `{asked}` is answered in the name of `{reply.model}`",
+            expected="the model that was asked for",
+            explanation="requests are sent elsewhere, so all results here may be another model's",
+            action="ask the engine directly, without the proxy, and compare",
+            evidence=(Evidence(source="answer models_endpoint/named", text=f"model: {reply.model}"),),
+        ),
+    )
 
 
 def _trouble(answer: Answer | None) -> Finding | None:

@@ -44,6 +44,7 @@ ADDRESS_SPACE = (
     512 * 1024 * 1024
 )  # guess: bytes; an interpreter takes 30 MB, a model's function no more than that
 FILE_SIZE = 1024 * 1024  # bytes
+SCRATCH = "scratch"  # not /tmp: an interpreter may lie below that
 SCRATCH_SIZE = "4m"
 OPEN_FILES = 24
 LINE_LIMIT = 64 * 1024  # bytes of one line from the worker
@@ -169,7 +170,7 @@ def bind_read_only(source: Path, root: Path) -> None:
 
 
 def swap_file_system() -> None:
-    """Leave nothing in sight but libraries and an empty /tmp."""
+    """Leave nothing in sight but libraries and an empty folder to work in."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     root = Path.cwd()  # private and empty: made by sandbox.py
     mount("tmpfs", str(root), "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
@@ -178,7 +179,7 @@ def swap_file_system() -> None:
     for link in (Path("/lib"), Path("/lib64")):
         if link.is_symlink():
             (root / link.name).symlink_to(link.readlink())
-    scratch = root / "tmp"
+    scratch = root / SCRATCH
     scratch.mkdir()
     mount(
         "tmpfs",
@@ -195,7 +196,7 @@ def swap_file_system() -> None:
         call("chroot", "chroot", b".")
     os.chdir("/")
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
-    os.chdir("/tmp")  # noqa: S108 - the private one
+    os.chdir(f"/{SCRATCH}")
 
 
 # ---- the worker: no rights, and proof of it
@@ -257,7 +258,7 @@ def prove() -> None:
         with contextlib.suppress(OSError):
             (place / "probe").touch()
             raise Unavailable(f"{place} is writable")
-    shown = {path.parts[1] for path in library_folders()} | {"lib", "lib64", "tmp"}
+    shown = {path.parts[1] for path in library_folders()} | {"lib", "lib64", SCRATCH}
     if strangers := {place.name for place in Path("/").iterdir()} - shown:
         raise Unavailable(f"folders of the host are still in sight: {', '.join(sorted(strangers))}")
 

@@ -99,7 +99,7 @@ def test_a_key_that_is_not_asked_for_is_a_warning(make, statuses, said):
 
 def test_a_key_that_is_not_asked_for_harms_nobody_on_loopback(make):
     ran = make.run(CHECK, under_test(address="127.0.0.1", key=True), respond(make))
-    assert make.found(ran.judgement) == {"exposure": "ok", "exposure.key": "note"}
+    assert make.found(ran.judgement) == {"exposure": "ok", "exposure.key": "note", "exposure.metrics": "note"}
 
 
 @pytest.mark.parametrize(

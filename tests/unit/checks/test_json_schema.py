@@ -6,7 +6,7 @@ from bringup.checks.json_schema import CHECK
 from bringup.values.deployment import Ability, Depth
 from bringup.values.exchange import Problem
 
-FACTS = '{"city": "Paris", "is_capital": true, "population_millions": 2.1}'
+FACTS = '{"city": "Paris", "country": "France", "population_millions": 2.1}'
 
 
 def judged(make, text, *, engine="vllm", **more):
@@ -34,7 +34,7 @@ def test_an_enforced_schema_is_ok_whatever_the_numbers(make, text):
         ("Paris is the capital of France.", "not JSON"),
         (f"```json\n{FACTS}\n```", "not JSON"),
         (FACTS.replace("2.1", "NaN"), "not JSON"),
-        (FACTS.replace("true", '"yes"'), "`is_capital` is a string, not a boolean"),
+        (FACTS.replace('"France"', "true"), "`country` is a boolean, not a string"),
         ('{"answer": "Paris"}', "`city` is missing"),
         (FACTS.replace("{", '{"river": "Seine", '), "`river` is not in the schema"),
         ("[" * 100_000, "not JSON"),

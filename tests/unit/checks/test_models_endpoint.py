@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -112,6 +113,36 @@ def test_no_list_of_models(make, answer, severity):
     assert make.found(make.judge(CHECK, under_test(), answer)) == {"models_endpoint": severity}
 
 
-def test_it_is_asked_once(make):
-    ran = make.run(CHECK, under_test(), lambda _: listed(VLLM))
-    assert [(ask.method, ask.path) for ask in ran.asked] == [("GET", "/v1/models")]
+@pytest.mark.parametrize(
+    ("asked", "named", "severities"),
+    [
+        ("m", "m", {}),
+        ("m", "other-70b", {"models_endpoint.reply": "warning"}),
+        ("m", "MiniMaxAI/MiniMax-M2.5", {}),
+        ("openai/m", "m", {}),
+        ("m", "openai/m", {}),
+        ("m", None, {}),
+    ],
+)
+def test_a_reply_in_another_name_is_routed_elsewhere(make, asked, named, severities):
+    answer = make.whole("named", "Hi")
+    body = json.dumps(json.loads(answer.body) | {"model": named})
+    deployment = replace(under_test(), model=ServedModel(id=asked))
+    judgement = make.judge(CHECK, deployment, listed(VLLM | {"id": asked}), replace(answer, body=body))
+    assert make.found(judgement) == {"models_endpoint": "ok"} | severities
+
+
+def test_a_reply_that_did_not_come_is_judged_by_other_checks(make):
+    judgement = make.judge(CHECK, under_test(), listed(VLLM), make.error("named", 500))
+    assert make.found(judgement) == {"models_endpoint": "ok"}
+
+
+def test_it_asks_for_the_list_and_for_one_reply(make):
+    ran = make.run(
+        CHECK, under_test(), lambda ask: listed(VLLM) if ask.key == "list" else make.whole("named", "Hi")
+    )
+    assert [(ask.method, ask.path) for ask in ran.asked] == [
+        ("GET", "/v1/models"),
+        ("POST", "/v1/chat/completions"),
+    ]
+    assert json.loads(ran.asked[1].body)["max_tokens"] == 1

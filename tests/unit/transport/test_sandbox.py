@@ -1,4 +1,4 @@
-"""The sandbox is tested by programs that try to get out of it; where it is not to be had, the tests are skipped."""
+"""Programs that try to get out of the sandbox; where it is not to be had, they are skipped."""
 
 import asyncio
 import json
@@ -302,9 +302,9 @@ def test_rights_cannot_be_won_back():
             return "refused"
         """,
         "names()",
-        "libc.mount(b'tmpfs', b'/tmp', b'tmpfs', 0, b'') == 0",
-        "libc.umount2(b'/tmp', 2) == 0",
-        "libc.chroot(b'/tmp') == 0",
+        "libc.mount(b'tmpfs', b'/scratch', b'tmpfs', 0, b'') == 0",
+        "libc.umount2(b'/scratch', 2) == 0",
+        "libc.chroot(b'/scratch') == 0",
         "os.setuid(0)",
         "libc.mount(None, b'/', None, 32 | 4096, b'') == 0",
     )
@@ -388,21 +388,25 @@ def test_a_guard_that_says_nothing_or_nonsense_means_unavailable():
     assert read_outcome("p", '{"unavailable": "no namespaces"}').unavailable.startswith("no namespaces")
 
 
-def elsewhere(command: list[str], *, user: int | None = None, python: str = sys.executable) -> dict:
-    """What the sandbox says when it is used by another process: in other namespaces, as another user."""
+def elsewhere(
+    marker: Path, command: list[str], *, user: int | None = None, python: str = sys.executable
+) -> dict:
+    """What the sandbox says when it is used by another process; the program leaves `marker` where it can."""
+    source = f"import os\ntry:\n    open({str(marker)!r}, 'w').write('x')\nexcept OSError:\n    pass\n"
+    calls = ["2 + 3", "os.fork()", "os.listdir('/home')"]
     script = textwrap.dedent(
         """
         import asyncio, json, sys
         from bringup.transport.sandbox import IsolatedSandbox
         from bringup.values.exchange import Program
-        source = "import os\\nopen('/tmp/ran', 'w').close()\\ndef add(a, b): return a + b"
-        program = Program(key="p", source=source, calls=("add(2, 3)", "os.fork()", "os.listdir('/home')"))
+        source, calls = json.loads(sys.argv[1])
+        program = Program(key="p", source=source, calls=tuple(calls))
         result = asyncio.run(IsolatedSandbox().run(program))
         print(json.dumps({"unavailable": result.unavailable, "results": result.results}))
         """
     )
     done = subprocess.run(
-        [*command, python, "-B", "-c", script],
+        [*command, python, "-B", "-c", script, json.dumps([source, calls])],
         env={"PYTHONPATH": str(SOURCE), "HOME": "/nonexistent", "PATH": os.environ["PATH"]},
         cwd="/",
         user=user,
@@ -416,17 +420,19 @@ def elsewhere(command: list[str], *, user: int | None = None, python: str = sys.
     return json.loads(done.stdout)
 
 
-def test_without_user_namespaces_nothing_is_run():
+def test_without_user_namespaces_nothing_is_run(tmp_path):
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("NO `unshare` HERE: a machine without user namespaces is not tested")
     closed = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    said = elsewhere([unshare, "--user", "--map-root-user", "sh", "-c", closed, "sh"])
+    marker = tmp_path / "ran"
+    said = elsewhere(marker, [unshare, "--user", "--map-root-user", "sh", "-c", closed, "sh"])
     assert said["unavailable"]
     assert said["results"] == []
+    assert not marker.exists()
 
 
-def test_an_ordinary_user_has_it_too():
+def test_an_ordinary_user_has_it_too(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can become another user; the other tests ran as an ordinary one already")
     python = next(
@@ -434,9 +440,13 @@ def test_an_ordinary_user_has_it_too():
     )
     if python is None:
         pytest.skip("NO PYTHON >= 3.11 THAT AN ORDINARY USER CAN READ: not tested as one")
-    said = elsewhere([], user=65534, python=python)
+    marker = tmp_path / "ran"
+    marker.touch()
+    marker.chmod(0o666)
+    said = elsewhere(marker, [], user=65534, python=python)
     assert said["unavailable"] == ""
     assert said["results"][0] == "5"
+    assert marker.read_text(encoding="ascii") == ""
     assert all(result.startswith("!") for result in said["results"][1:])
 
 
