@@ -1,9 +1,9 @@
 """What a snapshot costs over a slow link: one round trip, however many questions it asks.
 
 Starts its own sshd on loopback (own keys, own port), reaches it through a ProxyCommand that delays both ways,
-and times rounds of 1 and of 30 questions, and 30 rounds of one question for comparison. How many round trips of
-the network a round takes is read from the difference between a slow and a fast link, so the machine's own load
-falls out. ssh itself takes two for any command: one opens the channel, one runs the command.
+and times rounds of 1 and of 30 questions, and 30 rounds of one question for comparison. How many times the
+network is crossed is read from the difference between a slow and a fast link, so the machine's own load falls
+out. ssh itself takes two round trips for any command: one opens the channel, one runs the command.
 
 usage: python bench/round_trip.py [round trip time in seconds, default 0.1] [repeats, default 5]
 """
