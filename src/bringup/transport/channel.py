@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from bringup.transport.frames import Collector
-from bringup.transport.script import build_script
+from bringup.transport.script import as_command, build_script
 from bringup.values.host import CommandResult, Question
 
 _READ_SIZE = 262_144
@@ -43,8 +43,12 @@ async def ask_through(
     *,
     patience: Patience,
     secrets: Collection[str] = (),
+    takes_command: bool = False,
 ) -> Round:
-    """The results of `questions`, asked through the process `argv`.
+    """The results of `questions`, asked through the process `argv`: a POSIX shell that reads its input.
+
+    With `takes_command` it is an ssh that wants a command line as its last argument. The script goes in
+    there: sshd takes no input before a command runs, which would cost one more round trip.
 
     Raises:
         OSError: the process could not be started.
@@ -52,15 +56,16 @@ async def ask_through(
     nonce = random_words.token_hex(16)
     script = build_script(questions, nonce)
     collector = Collector(questions, nonce, secrets)
+    command = as_command(script) if takes_command else None
     process = await asyncio.create_subprocess_exec(
-        *argv,
+        *(*argv, *([command or "exec sh"] if takes_command else [])),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        broken = await _converse(process, script, collector, patience)
+        broken = await _converse(process, b"" if command else script, collector, patience)
     finally:
         status = await end_process(process)
     results = collector.results(broken)

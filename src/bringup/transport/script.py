@@ -1,8 +1,8 @@
 """Questions to one POSIX sh script, so that all of them cost one round trip.
 
-The script comes to `sh` on standard input and answers on standard output and standard error, framed by lines
-that start with a random word. That word stands in the script in two halves and never in an argument list: an
-echoing terminal or a question that lists processes cannot print it. Nothing is written on the host.
+The script comes to `sh` on standard input or as an argument and answers on standard output and standard
+error, framed by lines that start with a random word. That word stands in the script in two halves: neither an
+echoing terminal nor a question that lists processes can print it. Nothing is written on the host.
 
 Each question runs in a process group of its own under a time limit that the host enforces. Its output passes
 through private pipes, so a process that even SIGKILL does not end (a driver that hangs in the kernel) holds
@@ -20,6 +20,10 @@ from bringup.values.host import Question
 CLOCK_KEY = "transport.clock"
 ANSWER_LIMIT = 4_000_000  # bytes of standard output that are kept of one answer
 ERROR_LIMIT = 200_000  # the same for standard error
+_COMMAND_LIMIT = 100_000  # Linux takes arguments of up to 128 KiB
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TURN = _LETTERS[13:] + _LETTERS[:13]
+_TURNED = bytes.maketrans(_LETTERS + _LETTERS.lower(), _TURN + _TURN.lower())
 
 # Runs one question, $1, and exits with its status. 3 and 4 are the real outputs, 5 takes the status out of
 # the pipeline, 6 is the pipe for standard output. The question itself gets none of them. SIGTERM leaves the
@@ -206,6 +210,20 @@ def build_script(questions: Sequence[Question], nonce: str) -> bytes:
         "",
     ]
     return "\n".join(lines).encode("utf-8", "surrogateescape")
+
+
+def as_command(script: bytes) -> str | None:
+    """A command line that runs the script whatever the login shell is; None when it would be too long.
+
+    Between single quotes, sh, csh and fish leave alone what this is made of. The letters are turned by 13
+    places, so that a question that searches the list of processes does not find itself.
+    """
+    turned = script.translate(_TURNED)
+    escaped = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b"\\'!" else f"\\0{byte:03o}" for byte in turned
+    )
+    command = f"exec sh -c 'eval \"$(printf %b \"$0\" | LC_ALL=C tr A-Za-z N-ZA-Mn-za-m)\"' '{escaped}'"
+    return command if len(command) < _COMMAND_LIMIT else None
 
 
 def _leader() -> str:

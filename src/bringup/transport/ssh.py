@@ -87,7 +87,11 @@ class SshRunner:
         await self._connect()
         try:
             asked = await ask_through(
-                self._through_master("sh"), questions, patience=self._patience, secrets=self._secrets
+                self._session(),
+                questions,
+                patience=self._patience,
+                secrets=self._secrets,
+                takes_command=True,
             )
         except OSError as error:
             raise HostError(f"cannot run `ssh`: {error.strerror}") from None
@@ -225,9 +229,9 @@ class SshRunner:
         config = ["-F", self._config_file] if self._config_file else []
         return [*config, *(part for option in options for part in ("-o", option)), "-S", str(self._socket)]
 
-    def _through_master(self, command: str) -> list[str]:
+    def _session(self) -> list[str]:
         """A session through the master, never a connection of its own without the user's settings."""
-        return [*self._client(), "-T", "--", self._destination, command]
+        return [*self._client(), "-T", "--", self._destination]
 
     def _client(self) -> list[str]:
         quiet = ["-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "-o", "ProxyCommand=false"]

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -81,6 +82,9 @@ def test_a_noisy_login_shell_and_a_banner_change_nothing(start_sshd):
 
 ECHO = """
 import os, subprocess
+command = os.environ["SSH_ORIGINAL_COMMAND"].encode()
+for file in (1, 2):
+    os.write(file, command)
 shell = subprocess.Popen(["sh", "-c", os.environ["SSH_ORIGINAL_COMMAND"]], stdin=subprocess.PIPE)
 while data := os.read(0, 65536):
     for file in (1, 2, shell.stdin.fileno()):
@@ -93,6 +97,33 @@ def test_a_shell_that_echoes_its_input_changes_nothing(start_sshd, tmp_path):
     echoing = start_sshd(f"exec {sys.executable} {tmp_path}/echo.py")
     results = ask(echoing, Question(key="a", script="echo x; echo e >&2"))
     assert (results["a"].status, results["a"].stdout, results["a"].stderr) == (0, "x\n", "e\n")
+
+
+def test_more_questions_than_a_command_line_holds(sshd):
+    long = "x" * 3000
+    results = ask(sshd, *(Question(key=str(number), argv=("echo", long)) for number in range(50)))
+    assert all(results[str(number)].stdout == long + "\n" for number in range(50))
+
+
+@pytest.mark.parametrize("login_shell", ["csh", "fish", "zsh", "bash", "dash"])
+def test_the_login_shell_does_not_matter(start_sshd, login_shell):
+    program = shutil.which(login_shell)
+    if program is None:
+        pytest.skip(f"NOT TESTED: no {login_shell} here (Debian: apt-get install {login_shell})")
+    odd = start_sshd(f'exec {program} -c "$SSH_ORIGINAL_COMMAND"')
+    words = ("it's", '"$HOME"', "a!b!!", "`id`", "back\\slash\\n", "a\nb", "100%", "é~*?{a,b}")
+    results = ask(odd, Question(key="a", argv=("printf", "%s|", *words)))
+    assert results["a"].stdout == "".join(f"{word}|" for word in words)
+
+
+def test_a_question_that_searches_the_processes_does_not_find_the_others(sshd):
+    results = ask(
+        sshd,
+        Question(key="list", script="cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"),
+        Question(key="other", argv=("echo", "engine-with-a-rare-name")),
+    )
+    assert "engine-with-a-rare-name" not in results["list"].stdout
+    assert "sh -c" in results["list"].stdout
 
 
 def test_a_megabyte_comes_whole(sshd):
