@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from bringup.checks import Replies
 from bringup.checks.models_endpoint import CHECK
 from bringup.values.deployment import Deployment, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, KvCapacity, ServedModel
@@ -115,3 +116,40 @@ def test_no_list_of_models(make, answer, severity):
 def test_it_is_asked_once(make):
     ran = make.run(CHECK, under_test(), lambda _: listed(VLLM))
     assert [(ask.method, ask.path) for ask in ran.asked] == [("GET", "/v1/models")]
+
+
+def answered_by(
+    name: str, *, check: str = "fact", listed_names: tuple[str, ...] = ("big-8b",)
+) -> dict[str, str]:
+    """Findings by id when an answer to `check` carries `name`."""
+    model = ServedModel(id="big-8b", root="/models/Big-8B-Instruct/")
+    status = EngineStatus(engine="vllm", models=tuple(ServedModel(id=one) for one in listed_names))
+    body = json.dumps(
+        {"model": name, "choices": [{"message": {"content": "Paris"}, "finish_reason": "stop"}]}
+    )
+    replies = Replies(
+        answers={"list": listed({"id": "big-8b"})},
+        programs={},
+        everyone={check: {"capital": Answer(key="capital", status=200, body=body)}},
+    )
+    found = CHECK.judge(Deployment(url="http://x:1", engine=status, model=model), replies).findings
+    return {one.id: one.severity for one in found}
+
+
+@pytest.mark.parametrize(
+    "name", ["big-8b", "Big-8B", "meta/big-8b", "big-8b:latest", "/models/Big-8B-Instruct"]
+)
+def test_answers_in_a_spelling_of_the_own_name_are_fine(name):
+    assert answered_by(name) == {"models_endpoint": "ok"}
+
+
+def test_answers_in_another_name_are_a_warning():
+    assert answered_by("small-1b") == {"models_endpoint": "ok", "models_endpoint.answers": "warning"}
+
+
+def test_answers_to_the_request_for_another_model_are_no_surprise():
+    assert answered_by("no-such-model", check="bad_requests") == {"models_endpoint": "ok"}
+
+
+def test_where_no_model_is_listed_any_name_may_be_its_own():
+    assert answered_by("small-1b", listed_names=()) == {"models_endpoint": "ok"}
