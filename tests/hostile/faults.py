@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from capable_model import CONTEXT_TOKENS, Reply, Talk, logprob_of, tokens_of
+from capable_model import CONTEXT_TOKENS, Reply, Talk, tokens_of
 
 if TYPE_CHECKING:
     from server import Exchange
 
 _BUSY = 6  # generations at once, from which the faults "under concurrency" begin
+_ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b[31m[bold]\u202e\r"  # clears a screen, renames it, writes backwards
 _GIGABYTE = 1_000_000_000
 _SALAD = ("ниtrap", "缝зоnе", "ünd𝔸", "ق_vec};);", "الpoly蓝gt", "ྀsein", "ぬrou(*", "ķõrv", "漢itatৎ")
 
@@ -236,6 +237,23 @@ def _varied(text: str, exchange: "Exchange") -> str:
     return f"{endings[exchange.number % 5].strip()} {text}".strip()
 
 
+def _replaced_characters(text: str, _exchange: "Exchange") -> str:
+    return f"{text[:1]}\ufffd\ufffd\ufffd{text[1:]}"
+
+
+def _nul_characters(text: str, _exchange: "Exchange") -> str:
+    return f"\0\0\0{text}"
+
+
+def _half_characters(text: str, _exchange: "Exchange") -> str:
+    """The escape of half an emoji, as detokenizers give that cut inside of a character."""
+    return f"{text[:1]}\ud83d{text[1:]}"
+
+
+def _escapes(text: str, _exchange: "Exchange") -> str:
+    return f"{_ESCAPES}{text}"
+
+
 # replies
 
 
@@ -245,21 +263,6 @@ def _tools_as_text(reply: Reply, _exchange: "Exchange") -> Reply:
     call = reply.calls[0]
     text = f'<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
     return replace(reply, calls=(), text=text, finish_reason="stop", tokens=tuple(tokens_of(text)))
-
-
-def _with_text(reply: Reply, text: str) -> Reply:
-    tokens = tuple(tokens_of(text))
-    return replace(reply, text=text, tokens=tokens, logprobs=tuple(map(logprob_of, tokens)))
-
-
-def _replaced_characters(reply: Reply, _exchange: "Exchange") -> Reply:
-    return _with_text(
-        reply, f"{reply.text[: len(reply.text) // 2]}\ufffd\ufffd\ufffd{reply.text[len(reply.text) // 2 :]}"
-    )
-
-
-def _nul_bytes(reply: Reply, _exchange: "Exchange") -> Reply:
-    return _with_text(reply, f"\0\0{reply.text}\0\0\0\0")
 
 
 def _reasons(reply: Reply, _exchange: "Exchange") -> Reply:
@@ -388,8 +391,10 @@ FAULTS: dict[str, Fault] = {
     "empty": Fault(
         about="ends its turn at once", text=lambda _text, _exchange: "", ignores=frozenset({"tools"})
     ),
-    "replacement_characters": Fault(about="U+FFFD in every answer", reply=_replaced_characters),
-    "nul_bytes": Fault(about="NUL characters in every answer", reply=_nul_bytes),
+    "replacement_characters": Fault(about="U+FFFD in every answer", text=_replaced_characters),
+    "nul_bytes": Fault(about="NUL characters in every answer", text=_nul_characters),
+    "half_characters": Fault(about="half of a surrogate pair in every answer", text=_half_characters),
+    "terminal_escapes": Fault(about="escape sequences in every answer", text=_escapes),
     "nondeterministic": Fault(about="another text each time, at temperature 0", text=_varied),
     "think_leak": Fault(
         about="<think> and its end in the answer",

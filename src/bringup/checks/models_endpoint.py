@@ -1,11 +1,8 @@
-"""Whether the models endpoint names the expected model, with the context length that was configured.
-
-One short request is sent as well: a server or proxy that answers in another model's name routes it elsewhere.
-"""
+"""Whether the models endpoint names the expected model, with the context length that was configured."""
 
 from bringup.checks import Batch, Check, Replies
 from bringup.parse.answer_fault import Fault, fault_finding, reply_or_fault
-from bringup.parse.chat_request import chat_body
+from bringup.parse.chat import read_reply
 from bringup.parse.json_value import json_or_none, list_at
 from bringup.parse.models_list import is_models_list, read_models
 from bringup.values.deployment import Deployment, Depth
@@ -13,18 +10,15 @@ from bringup.values.engine import ServedModel
 from bringup.values.exchange import Answer, Ask
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Severity
 
+_OTHER_MODELS_ASKED = frozenset({"bad_requests"})
 _SOURCE = "answer models_endpoint/list"
 _NAME_FLAGS = {"vllm": "--served-model-name", "sglang": "--served-model-name", "llama_cpp": "--alias"}
 _CONTEXT_FLAGS = {"vllm": "--max-model-len", "sglang": "--context-length", "llama_cpp": "--ctx-size"}
 
 
 def _asks(deployment: Deployment, replies: Replies) -> Batch:
-    if replies.answers:
-        return ()
-    return (
-        Ask(key="list", path="/v1/models", method="GET", time_limit_s=20.0),
-        Ask(key="named", body=chat_body(deployment.model.id, "Hi", max_tokens=1)),
-    )
+    del deployment
+    return () if replies.answers else (Ask(key="list", path="/v1/models", method="GET", time_limit_s=20.0),)
 
 
 def _judge(deployment: Deployment, replies: Replies) -> Judgement:
@@ -33,37 +27,13 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
         return Judgement(findings=(trouble,))
     body = answer.body if answer else ""
     models = read_models(body)
-    return Judgement(
-        findings=(
-            *_identity(deployment, models, _aliases(body)),
-            *_context(deployment, models),
-            *_named(deployment, models, replies.answers.get("named")),
-        )
+    aliases = _aliases(body)
+    findings = (
+        *_identity(deployment, models, aliases),
+        *_context(deployment, models),
+        *_answering(deployment, aliases, replies),
     )
-
-
-def _named(
-    deployment: Deployment, models: tuple[ServedModel, ...], answer: Answer | None
-) -> tuple[Finding, ...]:
-    """A finding when a reply names another model than it was asked for; nothing when it did not come."""
-    reply = reply_or_fault(answer)
-    asked = deployment.model.id
-    if isinstance(reply, Fault) or not reply.model or reply.model == asked:
-        return ()
-    same = {name for model in models if model.id == asked for name in (model.id, model.root) if name}
-    if reply.model in same or asked.endswith(f"/{reply.model}") or reply.model.endswith(f"/{asked}"):
-        return ()
-    return (
-        Finding(
-            id="models_endpoint.reply",
-            severity=Severity.WARNING,
-            summary=f"a request for `{asked}` is answered in the name of `{reply.model}`",
-            expected="the model that was asked for",
-            explanation="requests are sent elsewhere, so all results here may be another model's",
-            action="ask the engine directly, without the proxy, and compare",
-            evidence=(Evidence(source="answer models_endpoint/named", text=f"model: {reply.model}"),),
-        ),
-    )
+    return Judgement(findings=findings)
 
 
 def _trouble(answer: Answer | None) -> Finding | None:
@@ -222,6 +192,48 @@ def _other_length(deployment: Deployment, served: int, wanted: int, expected: st
     )
 
 
+def _answering(deployment: Deployment, aliases: frozenset[str], replies: Replies) -> tuple[Finding, ...]:
+    """The finding on answers that carry another model's name than the one that was asked."""
+    model = deployment.model
+    if not deployment.engine.models:
+        return ()  # no name is known here, so any name may be its own
+    own = {_plain(name) for name in (model.id, model.root, *aliases) if name}
+    others: dict[str, str] = {}  # name -> where it was seen first
+    for check, answers in sorted(replies.everyone.items()):
+        for key, answer in sorted(answers.items()):
+            name = _name_in(answer) if check not in _OTHER_MODELS_ASKED else None
+            if name is not None and not any(_plain(name) in one or one in _plain(name) for one in own):
+                others.setdefault(name, f"answer {check}/{key}")
+    if not others:
+        return ()
+    return (
+        Finding(
+            id="models_endpoint.answers",
+            severity=Severity.WARNING,
+            summary=f"asked for `{model.id}`, {_either(tuple(others))} answers",
+            expected=f"answers in the name of `{model.id}`",
+            explanation="a router or a fallback may answer with another model than the one that is paid for",
+            action="ask the engine itself, without the proxy, and compare",
+            evidence=tuple(
+                Evidence(source=source, text=f"model `{name}`") for name, source in others.items()
+            ),
+        ),
+    )
+
+
+def _name_in(answer: Answer) -> str | None:
+    """The model's name in a chat or completion answer; None in any other."""
+    if answer.status != 200 or answer.problem is not None:
+        return None
+    reply = read_reply(answer)
+    return reply.model if reply.finish_reason is not None else None
+
+
+def _plain(name: str) -> str:
+    """The last part of a path, in lower case: `/models/Llama-3-8B/` and `meta/llama-3-8b` are one name."""
+    return name.rstrip("/").rpartition("/")[2].lower()
+
+
 def _aliases(body: str) -> frozenset[str]:
     """Other names that llama.cpp answers to."""
     rows = list_at(json_or_none(body), "data")
@@ -241,4 +253,4 @@ def _either(names: tuple[str, ...]) -> str:
     return " or ".join(f"`{name}`" for name in names)
 
 
-CHECK = Check(title="lists the expected model", depth=Depth.QUICK, asks=_asks, judge=_judge)
+CHECK = Check(title="lists the expected model", depth=Depth.QUICK, asks=_asks, judge=_judge, reads_all=True)

@@ -5,6 +5,7 @@ can say "not measured" instead of guessing.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -64,14 +65,16 @@ class Exercise:
         *,
         budget_s: float,
         on_step: Callable[[Step], None],
+        gives_up: bool = True,  # on an endpoint that is gone; a recording says itself what was not asked
     ) -> None:
         self.deployment = deployment
         self.observed = Observed()
         self._endpoint = endpoint
         self._sandbox = sandbox
-        self._deadline = time.monotonic() + budget_s
+        self._deadline = time.monotonic() + (budget_s if gives_up else math.inf)
         self._budget_s = budget_s
         self._on_step = on_step
+        self._gives_up = gives_up
         self._silent = 0
         self._gone = ""  # why nothing more is sent
 
@@ -128,6 +131,8 @@ class Exercise:
 
     def _watch(self, answer: Answer) -> None:
         """Notices an endpoint that is gone or hangs, so that the rest is not asked in vain."""
+        if not self._gives_up:
+            return
         if answer.problem is Problem.REFUSED:
             self._gone = f"the endpoint stopped listening ({answer.detail})"
         elif answer.problem is Problem.TIME_LIMIT and answer.first_byte_s is None:

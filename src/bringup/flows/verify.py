@@ -1,6 +1,7 @@
 """Verifies a running model: identify, exercise, look at the machine again, judge, report."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
-from bringup.values.exchange import Answer, Problem
+from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.recording import Recording
 from bringup.values.report import Report
@@ -81,8 +82,9 @@ async def verify(
     checks = _chosen_checks(request)
     asked = sources()
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
+    budget_s = request.budget_s or BUDGET_S[request.depth]
     (engine, probes), before = await asyncio.gather(
-        identify(world.endpoint, has_api_key=request.has_api_key),
+        identify(world.endpoint, has_api_key=request.has_api_key, limit_s=budget_s),
         _look(world, "before", asked, request.target),
     )
     deployment = _deployment(request, engine, _read(before, asked, world))
@@ -90,8 +92,9 @@ async def verify(
         deployment,
         world.endpoint,
         world.sandbox,
-        budget_s=request.budget_s or BUDGET_S[request.depth],
+        budget_s=budget_s - (time.monotonic() - begun),
         on_step=on_step,
+        gives_up=not world.is_replay,
     )
     observed = await exercise.run(checks)
     after = await _look(world, "after", asked, request.target)
@@ -109,23 +112,28 @@ async def verify(
 
 
 async def identify(
-    endpoint: Endpoint, *, has_api_key: bool = False
+    endpoint: Endpoint, *, has_api_key: bool = False, limit_s: float = math.inf
 ) -> tuple[EngineStatus, dict[str, Answer]]:
-    """The engine behind `endpoint`, and the answers that say so, by key.
+    """The engine behind `endpoint`, and the answers that say so, by key, all within `limit_s` seconds.
 
     Raises:
         HostError: no answer to any probe.
     """
     engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
     asks = probe_asks(engines, has_api_key=has_api_key)
-    first = await endpoint.send(asks[0])
+    deadline = time.monotonic() + limit_s
+
+    def within(ask: Ask) -> Ask:
+        return replace(ask, time_limit_s=min(ask.time_limit_s, max(0.0, deadline - time.monotonic())))
+
+    first = await endpoint.send(within(asks[0]))
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
         raise HostError(
             f"no endpoint answered: {first.detail or first.problem}",
             hint="is the engine still loading, is the port another one? `ss -ltnp` on its machine shows; an engine that "
             "listens on its own loopback only is reached with `bringup verify http://127.0.0.1:PORT --host HOST`",
         )
-    rest = await asyncio.gather(*(endpoint.send(ask) for ask in asks[1:]))
+    rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
     if all(answer.status is None for answer in answers.values()):
         raise HostError(

@@ -10,6 +10,8 @@ from bringup.parse.json_value import Json, at, float_at, int_at, json_or_none, l
 from bringup.parse.sse import read_events
 from bringup.values.exchange import Answer
 
+_MOST_FLAWS = 50  # told per stream: one broken frame looks like the next
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -167,11 +169,21 @@ class _Pieces:
         self.text.append(text)
         self.reasoning.append(reasoning)
         for call in calls:
-            parts = self.calls.setdefault(int_at(call, "index") or 0, ["", "", ""])
+            parts = self.calls.setdefault(self._place(call), ["", "", ""])
             parts[0] = text_at(call, "id") or parts[0]
             parts[1] += text_at(call, "function", "name") or ""
             parts[2] += text_at(call, "function", "arguments") or ""
         return bool(text or reasoning or calls)
+
+    def _place(self, call: Json) -> int:
+        """Which call a delta continues. Without an index a new id begins a new one."""
+        index = int_at(call, "index")
+        if index is not None:
+            return index
+        last = max(self.calls, default=0)
+        name = text_at(call, "id")
+        is_new = name is not None and last in self.calls and self.calls[last][0] != name
+        return last + 1 if is_new else last
 
 
 def _latest(new: int | None, old: int | None) -> int | None:
@@ -190,9 +202,10 @@ def _read_stream(answer: Answer) -> ChatReply:
             continue
         value = json_or_none(event.data)
         if not isinstance(value, dict):
-            flaws.append(f"event {number} is not JSON: `{event.data[:60]}`")
+            if len(flaws) < _MOST_FLAWS:
+                flaws.append(f"event {number} is not JSON: `{event.data[:60]}`")
             continue
-        if has_done:
+        if has_done and len(flaws) < _MOST_FLAWS:
             flaws.append(f"event {number} came after `[DONE]`")
         if pieces.add(value):
             times.append(_arrival(answer, event.end))

@@ -1,23 +1,37 @@
 """JSON text to a plain value, and typed access to its parts: what is not there or of another type is None."""
 
 import json
+import re
 from typing import cast
 
 from bringup.errors import UnreadableAnswer
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 def read_json(text: str) -> Json:
-    """The value of a JSON text.
+    """The value of a JSON text. Half a surrogate pair, which no output takes, becomes U+FFFD.
 
     Raises:
         UnreadableAnswer: not JSON.
     """
     try:
-        return cast("Json", json.loads(text))
+        value = cast("Json", json.loads(text))
+        return _whole_characters(value) if _SURROGATE.search(text) else value
     except (ValueError, RecursionError) as error:
         raise UnreadableAnswer(f"not JSON: {error}", text=text) from None
+
+
+def _whole_characters(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(part) for part in value]
+    if isinstance(value, dict):
+        return {str(_whole_characters(name)): _whole_characters(part) for name, part in value.items()}
+    return value
 
 
 def json_or_none(text: str) -> Json:

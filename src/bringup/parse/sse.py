@@ -7,6 +7,8 @@ the value is dropped; lines starting with a colon are comments.
 import re
 from dataclasses import dataclass
 
+_MOST_STRANGERS = 20  # kept; a page of another format has as many as it has lines
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|$)")
 
 
@@ -25,11 +27,11 @@ class EventStream:
 
     events: tuple[Event, ...]
     rest: str = ""  # bytes after the last dispatch: a cut frame
-    strangers: tuple[str, ...] = ()  # lines that are no field of the format
+    strangers: tuple[str, ...] = ()  # the first lines that are no field of the format
 
 
 def read_events(body: str) -> EventStream:
-    r"""The events of a body.
+    r"""The events of a body. Ends count bytes of its UTF-8 form, in which U+FFFD for a bad byte is three.
 
     >>> [event.data for event in read_events("data: a\n\ndata:b\r\n\r\n: comment\n\ndata: [DONE]\n\n").events]
     ['a', 'b', '[DONE]']
@@ -42,7 +44,8 @@ def read_events(body: str) -> EventStream:
     data: list[str] = []
     name = ""
     dispatched = 0
-    for match in _LINE.finditer(raw):
+    start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
+    for match in _LINE.finditer(raw, start):
         if match.start() == len(raw):
             break
         line = match[1].decode("utf-8", "replace")
@@ -61,7 +64,7 @@ def read_events(body: str) -> EventStream:
             data.append(value)
         elif field == "event":
             name = value
-        elif field not in ("id", "retry"):
+        elif field not in ("id", "retry") and len(strangers) < _MOST_STRANGERS:
             strangers.append(line)
     rest = raw[dispatched:].decode("utf-8", "replace")
     return EventStream(events=tuple(events), rest=rest, strangers=tuple(strangers))

@@ -21,6 +21,8 @@ from bringup.values.exchange import Answer, Ask, Problem
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORT = {"http": 80, "https": 443}
+_KEPT_OF_TOO_LARGE = 65_536  # bytes: the beginning shows what it is, and a run has some hundred answers
+_MOST_ARRIVALS = 65_536  # per answer: a server that sends single bytes must not fill the memory with times
 _MAX_OVERHEAD = 262_144  # bytes of headers, chunk sizes and trailers; servers allow 8 to 64 kB of headers
 
 
@@ -130,6 +132,7 @@ class _Exchange:
         self.chunks: list[bytes] = []
         self.size = 0
         self.raw_size = 0
+        self.head_size = 0
         self.events = 0
         self.arrivals: list[tuple[int, int]] = []
         self.first_byte: int | None = None
@@ -156,6 +159,8 @@ class _Exchange:
             return
         if self.size > before:
             self.arrivals.append((now, self.size))
+            if len(self.arrivals) > _MOST_ARRIVALS:  # the rest tells it a little later
+                del self.arrivals[:-1:2]
         if self.raw_size - self.size > _MAX_OVERHEAD + 8 * self.size:  # a byte per chunk costs five more
             self.fail(Problem.MALFORMED, f"headers without end: {self.raw_size} bytes and no more body")
 
@@ -177,7 +182,9 @@ class _Exchange:
 
     # what the parser calls
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+        self.head_size += len(name) + len(value)
+        if self.head_size <= _KEPT_OF_TOO_LARGE:
+            self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         self.status = self.parser.get_status_code()
@@ -188,9 +195,9 @@ class _Exchange:
     def on_body(self, body: bytes) -> None:
         room = self.ask.max_bytes - self.size
         if len(body) > room:
-            self.chunks.append(body[: max(0, room)])
-            self.size += max(0, room)
             self.fail(Problem.TOO_LARGE, f"more than {self.ask.max_bytes} bytes")
+            self.chunks = [b"".join((*self.chunks, body))[:_KEPT_OF_TOO_LARGE]]
+            self.size += max(0, room)
             return
         self.chunks.append(body)
         self.size += len(body)

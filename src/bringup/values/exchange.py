@@ -36,7 +36,7 @@ class Ask:
     headers: tuple[tuple[str, str], ...] = ()
     authorize: bool = True  # send the API key
     time_limit_s: float = 120.0
-    max_bytes: int = 8_000_000
+    max_bytes: int = 2_000_000  # 2,048 tokens streamed with their log-probabilities take 1 MB
     abort_after_events: int | None = None  # hang up once this many `data:` lines have arrived
 
 

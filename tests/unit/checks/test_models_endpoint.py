@@ -1,8 +1,8 @@
 import json
-from dataclasses import replace
 
 import pytest
 
+from bringup.checks import Replies
 from bringup.checks.models_endpoint import CHECK
 from bringup.values.deployment import Deployment, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, KvCapacity, ServedModel
@@ -113,36 +113,43 @@ def test_no_list_of_models(make, answer, severity):
     assert make.found(make.judge(CHECK, under_test(), answer)) == {"models_endpoint": severity}
 
 
-@pytest.mark.parametrize(
-    ("asked", "named", "severities"),
-    [
-        ("m", "m", {}),
-        ("m", "other-70b", {"models_endpoint.reply": "warning"}),
-        ("m", "MiniMaxAI/MiniMax-M2.5", {}),
-        ("openai/m", "m", {}),
-        ("m", "openai/m", {}),
-        ("m", None, {}),
-    ],
-)
-def test_a_reply_in_another_name_is_routed_elsewhere(make, asked, named, severities):
-    answer = make.whole("named", "Hi")
-    body = json.dumps(json.loads(answer.body) | {"model": named})
-    deployment = replace(under_test(), model=ServedModel(id=asked))
-    judgement = make.judge(CHECK, deployment, listed(VLLM | {"id": asked}), replace(answer, body=body))
-    assert make.found(judgement) == {"models_endpoint": "ok"} | severities
+def test_it_is_asked_once(make):
+    ran = make.run(CHECK, under_test(), lambda _: listed(VLLM))
+    assert [(ask.method, ask.path) for ask in ran.asked] == [("GET", "/v1/models")]
 
 
-def test_a_reply_that_did_not_come_is_judged_by_other_checks(make):
-    judgement = make.judge(CHECK, under_test(), listed(VLLM), make.error("named", 500))
-    assert make.found(judgement) == {"models_endpoint": "ok"}
-
-
-def test_it_asks_for_the_list_and_for_one_reply(make):
-    ran = make.run(
-        CHECK, under_test(), lambda ask: listed(VLLM) if ask.key == "list" else make.whole("named", "Hi")
+def answered_by(
+    name: str, *, check: str = "fact", listed_names: tuple[str, ...] = ("big-8b",)
+) -> dict[str, str]:
+    """Findings by id when an answer to `check` carries `name`."""
+    model = ServedModel(id="big-8b", root="/models/Big-8B-Instruct/")
+    status = EngineStatus(engine="vllm", models=tuple(ServedModel(id=one) for one in listed_names))
+    body = json.dumps(
+        {"model": name, "choices": [{"message": {"content": "Paris"}, "finish_reason": "stop"}]}
     )
-    assert [(ask.method, ask.path) for ask in ran.asked] == [
-        ("GET", "/v1/models"),
-        ("POST", "/v1/chat/completions"),
-    ]
-    assert json.loads(ran.asked[1].body)["max_tokens"] == 1
+    replies = Replies(
+        answers={"list": listed({"id": "big-8b"})},
+        programs={},
+        everyone={check: {"capital": Answer(key="capital", status=200, body=body)}},
+    )
+    found = CHECK.judge(Deployment(url="http://x:1", engine=status, model=model), replies).findings
+    return {one.id: one.severity for one in found}
+
+
+@pytest.mark.parametrize(
+    "name", ["big-8b", "Big-8B", "meta/big-8b", "big-8b:latest", "/models/Big-8B-Instruct"]
+)
+def test_answers_in_a_spelling_of_the_own_name_are_fine(name):
+    assert answered_by(name) == {"models_endpoint": "ok"}
+
+
+def test_answers_in_another_name_are_a_warning():
+    assert answered_by("small-1b") == {"models_endpoint": "ok", "models_endpoint.answers": "warning"}
+
+
+def test_answers_to_the_request_for_another_model_are_no_surprise():
+    assert answered_by("no-such-model", check="bad_requests") == {"models_endpoint": "ok"}
+
+
+def test_where_no_model_is_listed_any_name_may_be_its_own():
+    assert answered_by("small-1b", listed_names=()) == {"models_endpoint": "ok"}

@@ -63,10 +63,15 @@ def check(*batches, phase="shared"):
     return Check(title="t", phase=phase, asks=asks, judge=lambda _d, _r: Judgement(findings=()))
 
 
-def run(checks, endpoint, *, budget_s=100.0, slots=2):
+def run(checks, endpoint, *, budget_s=100.0, slots=2, gives_up=True):
     steps = []
     exercise = Exercise(
-        deployment(slots), endpoint, RefusingSandbox(), budget_s=budget_s, on_step=steps.append
+        deployment(slots),
+        endpoint,
+        RefusingSandbox(),
+        budget_s=budget_s,
+        on_step=steps.append,
+        gives_up=gives_up,
     )
     return asyncio.run(exercise.run(checks)), steps
 
@@ -141,3 +146,10 @@ def test_a_used_up_budget_is_said_and_no_ask_outlives_it():
     endpoint = ScriptedEndpoint()
     run({"a": check(["1"])}, endpoint, budget_s=7.0)
     assert endpoint.limits[0] <= 7.0
+
+
+def test_a_recording_is_asked_to_its_end_whatever_it_says():
+    silent = Answer(key="", problem=Problem.TIME_LIMIT)
+    endpoint = ScriptedEndpoint(script={f"a/{key}": silent for key in "123"})
+    observed, _ = run({"a": check(["1", "2", "3"], ["4"])}, endpoint, budget_s=0.0, gives_up=False)
+    assert [answer.problem for answer in observed.answers["a"].values()] == [Problem.TIME_LIMIT] * 3 + [None]
