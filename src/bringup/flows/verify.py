@@ -83,10 +83,13 @@ async def verify(
     asked = sources()
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
     budget_s = request.budget_s or BUDGET_S[request.depth]
-    (engine, probes), before = await asyncio.gather(
-        identify(world.endpoint, has_api_key=request.has_api_key, limit_s=budget_s),
-        _look(world, "before", asked, request.target),
-    )
+    looking = asyncio.create_task(_look(world, "before", asked, request.target))
+    try:
+        engine, probes = await identify(world.endpoint, has_api_key=request.has_api_key, limit_s=budget_s)
+        before = await looking
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
     deployment = _deployment(request, engine, _read(before, asked, world))
     exercise = Exercise(
         deployment,
@@ -128,11 +131,7 @@ async def identify(
 
     first = await endpoint.send(within(asks[0]))
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
-        raise HostError(
-            f"no endpoint answered: {first.detail or first.problem}",
-            hint="is the engine still loading, is the port another one? `ss -ltnp` on its machine shows; an engine that "
-            "listens on its own loopback only is reached with `bringup verify http://127.0.0.1:PORT --host HOST`",
-        )
+        raise _no_endpoint(first)
     rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
     if all(answer.status is None for answer in answers.values()):
@@ -141,6 +140,22 @@ async def identify(
             hint="is this the engine's port, and http or https?",
         )
     return surest(engines, answers), answers
+
+
+def _no_endpoint(answer: Answer) -> HostError:
+    """Why nothing answers at the URL, with what to do about it."""
+    said = answer.detail or str(answer.problem)
+    if answer.problem is Problem.REFUSED:
+        hint = (
+            "the engine still loads, has ended, or listens on another port: `ss -ltnp` on its machine shows; if "
+            "only on its own loopback: `bringup verify http://127.0.0.1:PORT --host HOST`"
+        )
+    else:
+        hint = (
+            "check the name, the scheme (http or https) and the way there; through ssh: "
+            "`bringup verify http://127.0.0.1:PORT --host HOST`"
+        )
+    return HostError(f"no endpoint answered: {said}", hint=hint)
 
 
 def engine_spec(argv: Sequence[str]) -> EngineSpec:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from bringup.transport.frames import Collector
 from bringup.transport.script import as_command, build_script
+from bringup.transport.spawn import started
 from bringup.values.host import CommandResult, Question
 
 _READ_SIZE = 262_144
@@ -57,12 +58,14 @@ async def ask_through(
     script = build_script(questions, nonce)
     collector = Collector(questions, nonce, secrets)
     command = as_command(script) if takes_command else None
-    process = await asyncio.create_subprocess_exec(
-        *(*argv, *([command or "exec sh"] if takes_command else [])),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
+    process = await started(
+        asyncio.create_subprocess_exec(
+            *(*argv, *([command or "exec sh"] if takes_command else [])),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
     )
     try:
         broken = await _converse(process, b"" if command else script, collector, patience)

@@ -6,6 +6,7 @@ whatever a server does ends in an `Answer`, never in an exception.
 
 import asyncio
 import base64
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -404,5 +405,7 @@ def _no_answer(ask: Ask, sent_at: float, begun: int, problem: Problem, detail: s
 
 
 def _words(error: Exception) -> str:
-    """The lower library's words, without its numbers."""
+    """The system's words for an error where it has a number, else the lower library's own."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

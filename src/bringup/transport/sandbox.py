@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bringup.parse.json_value import float_at, json_or_none, list_at, text_at
+from bringup.transport.spawn import started
 from bringup.values.exchange import Program, ProgramResult
 
 _GUARD = Path(__file__).with_name("sandbox_guard.py")
@@ -73,18 +74,20 @@ def _with_hint(reason: str) -> str:
 
 async def _run_guard(job: bytes, folder: str, limit_s: float) -> str:
     """What the guard wrote; whatever happens, nothing of it is left running."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        "-B",
-        str(_GUARD),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={},
-        cwd=folder,
-        start_new_session=True,
+    process = await started(
+        asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            "-B",
+            str(_GUARD),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={},
+            cwd=folder,
+            start_new_session=True,
+        )
     )
     try:
         async with asyncio.timeout(limit_s):

@@ -18,6 +18,7 @@ from pathlib import Path
 from bringup.errors import HostError, UsageError
 from bringup.parse.redact import redact
 from bringup.transport.channel import Patience, Round, ask_through, end_process
+from bringup.transport.spawn import started
 from bringup.transport.ssh_errors import explain
 from bringup.values.host import CommandResult, Question
 
@@ -146,12 +147,14 @@ class SshRunner:
         self._folder = _socket_folder()
         argv = ["ssh", "-M", "-N", "-T", *self._options(), "--", self._destination]
         try:
-            self._master = await asyncio.create_subprocess_exec(
-                *("sh", "-c", _MASTER, "sh", str(self._folder), *argv),
-                stdin=PIPE,
-                stdout=DEVNULL,
-                stderr=PIPE,
-                start_new_session=True,
+            self._master = await started(
+                asyncio.create_subprocess_exec(
+                    *("sh", "-c", _MASTER, "sh", str(self._folder), *argv),
+                    stdin=PIPE,
+                    stdout=DEVNULL,
+                    stderr=PIPE,
+                    start_new_session=True,
+                )
             )
         except OSError as error:
             raise HostError(f"cannot run `ssh`: {error.strerror}") from None
@@ -241,11 +244,13 @@ class SshRunner:
         """What ssh complained about; empty when the forward stands."""
         to = f"[{remote_host}]" if ":" in remote_host else remote_host
         forward = f"127.0.0.1:{port}:{to}:{remote_port}"
-        process = await asyncio.create_subprocess_exec(
-            *(*self._client(), "-O", "forward", "-L", forward, "--", self._destination),
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
+        process = await started(
+            asyncio.create_subprocess_exec(
+                *(*self._client(), "-O", "forward", "-L", forward, "--", self._destination),
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=PIPE,
+            )
         )
         _, said = await process.communicate()
         return "" if process.returncode == 0 else said.decode("utf-8", "replace") or "forwarding failed"
