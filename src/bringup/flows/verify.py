@@ -147,8 +147,8 @@ def _no_endpoint(answer: Answer) -> HostError:
     said = answer.detail or str(answer.problem)
     if answer.problem is Problem.REFUSED:
         hint = (
-            "the engine still loads, has ended, or listens on another port: `ss -ltnp` on its machine shows; if "
-            "only on its own loopback: `bringup verify http://127.0.0.1:PORT --host HOST`"
+            "the engine still loads, has ended, or listens on another port: `ss -ltnp` on its machine shows; "
+            "if only on its own loopback: `bringup verify http://127.0.0.1:PORT --host HOST`"
         )
     else:
         hint = (
