@@ -6,6 +6,7 @@ whatever a server does ends in an `Answer`, never in an exception.
 
 import asyncio
 import base64
+import errno
 import os
 import ssl
 import time
@@ -18,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import httptools
 
 from bringup.errors import UsageError
+from bringup.parse.redact import redact
 from bringup.values.exchange import Answer, Ask, Problem
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -25,6 +27,8 @@ _DEFAULT_PORT = {"http": 80, "https": 443}
 _KEPT_OF_TOO_LARGE = 65_536  # bytes: the beginning shows what it is, and a run has some hundred answers
 _MOST_ARRIVALS = 65_536  # per answer: a server that sends single bytes must not fill the memory with times
 _MAX_OVERHEAD = 262_144  # bytes of headers, chunk sizes and trailers; servers allow 8 to 64 kB of headers
+_FIRST_FINAL_STATUS = 200
+_STALE_S = 0.25  # a kept connection that breaks within this was closed before our request arrived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +67,33 @@ def target_of(
     text = url.strip()
     if "://" not in text:
         text = f"http://{text}"
+    shown = redact(url)
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"`{url}` is not a URL: {error}", hint="wanted http(s)://HOST:PORT[/BASE]") from None
-    if parts.scheme not in _DEFAULT_PORT or not parts.hostname:
         raise UsageError(
-            f"`{url}` is not an HTTP endpoint", hint="wanted http(s)://HOST:PORT, with or without /v1"
+            f"`{shown}` is not a URL: {error}", hint="wanted http(s)://HOST:PORT[/BASE]"
+        ) from None
+    if parts.scheme not in _DEFAULT_PORT or not parts.hostname or not _is_plain(text):
+        raise UsageError(
+            f"`{shown}` is not an HTTP endpoint", hint="wanted http(s)://HOST:PORT, with or without /v1"
+        )
+    key = (api_key or _key_in(parts) or "").strip() or None
+    if key is not None and not _is_plain(key):
+        raise UsageError(
+            "the API key holds blanks, line ends or other characters that no HTTP header takes",
+            hint="was a whole file or line given in place of the key?",
         )
     base = parts.path.rstrip("/")
     for suffix in ("/chat/completions", "/completions", "/models"):
         base = base.removesuffix(suffix)
     return Target(
         scheme=parts.scheme,
-        host=parts.hostname,
+        host=parts.hostname.replace("%25", "%"),  # the zone of an IPv6 address
         port=port or _DEFAULT_PORT[parts.scheme],
         base=base.removesuffix("/v1"),
-        api_key=api_key or _key_in(parts),
+        api_key=key,
         ca_file=ca_file,
         verify_tls=verify_tls,
     )
@@ -89,6 +102,11 @@ def target_of(
 def _key_in(parts: SplitResult) -> str | None:
     """The key of `http://:KEY@host`, as some write it."""
     return unquote(parts.password) if parts.password else None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the text can stand in one line of a request."""
+    return text.isprintable() and " " not in text
 
 
 class _Connection(asyncio.Protocol):
@@ -105,7 +123,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
-        if self.exchange is not None:
+        if self.exchange is None:
+            self.abort()  # nobody asked: not to be trusted with the next request
+        else:
             self.exchange.received(now, data)
 
     def eof_received(self) -> bool:
@@ -117,6 +137,7 @@ class _Connection(asyncio.Protocol):
             self.exchange.connection_lost(exc)
 
     def abort(self) -> None:
+        self.is_lost = True
         if self.transport is not None:
             self.transport.abort()
 
@@ -136,18 +157,28 @@ class _Exchange:
         self.head_size = 0
         self.events = 0
         self.arrivals: list[tuple[int, int]] = []
+        self.sent = 0
         self.first_byte: int | None = None
+        self.ended: int | None = None
         self.problem: Problem | None = None
         self.detail = ""
         self.keep_alive = False
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self.headers_done: asyncio.Future[None] = loop.create_future()
-        self._tail = b""
+        self._tail = b"\n"  # the end of the last line but its last byte: where "\\ndata:" may have begun
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server had closed a kept connection before the request arrived: that says nothing."""
+        if self.problem is not Problem.RESET or self.first_byte is not None or self.ended is None:
+            return False
+        return self.ended - self.sent < _STALE_S * 1e9
 
     # what the connection calls
     def received(self, now: int, data: bytes) -> None:
         if self.done.done():
+            self.keep_alive = False  # more than one answer to one request
             return
         if self.first_byte is None:
             self.first_byte = now
@@ -162,7 +193,9 @@ class _Exchange:
             self.arrivals.append((now, self.size))
             if len(self.arrivals) > _MOST_ARRIVALS:  # the rest tells it a little later
                 del self.arrivals[:-1:2]
-        if self.raw_size - self.size > _MAX_OVERHEAD + 8 * self.size:  # a byte per chunk costs five more
+        if self.done.done():
+            self.ended = now
+        elif self.raw_size - self.size > _MAX_OVERHEAD + 8 * self.size:  # a byte per chunk costs five more
             self.fail(Problem.MALFORMED, f"headers without end: {self.raw_size} bytes and no more body")
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -183,17 +216,26 @@ class _Exchange:
 
     # what the parser calls
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.done.done():
+            return
         self.head_size += len(name) + len(value)
         if self.head_size <= _KEPT_OF_TOO_LARGE:
             self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
-        self.status = self.parser.get_status_code()
+        status = self.parser.get_status_code()
+        if self.done.done() or status < _FIRST_FINAL_STATUS:
+            return
+        self.status = status
         self.keep_alive = self.parser.should_keep_alive()
         if not self.headers_done.done():
             self.headers_done.set_result(None)
+        if self.ask.method == "HEAD":
+            self.finish()  # the parser would wait for the body that Content-Length speaks of
 
     def on_body(self, body: bytes) -> None:
+        if self.done.done():
+            return
         room = self.ask.max_bytes - self.size
         if len(body) > room:
             self.fail(Problem.TOO_LARGE, f"more than {self.ask.max_bytes} bytes")
@@ -204,22 +246,31 @@ class _Exchange:
         self.size += len(body)
         if self.ask.abort_after_events is not None:
             joined = self._tail + body
-            self.events += joined.count(b"\ndata:") + (1 if self.size == len(body) else 0)
+            self.events += joined.count(b"\ndata:")
             self._tail = joined[-5:]
             if self.events >= self.ask.abort_after_events:
                 self.fail(Problem.ABORTED, f"hung up after {self.events} events, as asked")
 
+    def on_message_begin(self) -> None:
+        if self.done.done():
+            self.keep_alive = False  # more than one answer to one request
+
     def on_message_complete(self) -> None:
-        if self.status is not None and self.status >= 200:
+        if self.status is None:
+            self.headers.clear()  # of an interim answer (1xx)
+            self.head_size = 0
+        else:
             self.finish()
 
     def finish(self) -> None:
         if not self.done.done():
+            self.ended = time.monotonic_ns()
             self.done.set_result(None)
 
     def fail(self, problem: Problem, detail: str) -> None:
         if not self.done.done():
             self.problem, self.detail, self.keep_alive = problem, detail, False
+            self.ended = time.monotonic_ns()
             self.done.set_result(None)
             self.connection.abort()
 
@@ -234,7 +285,7 @@ class HttpEndpoint:
     def __init__(self, target: Target, *, environment_proxies: bool = True) -> None:
         self.target = target
         self._idle: list[_Connection] = []
-        self._tls: ssl.SSLContext | None = None
+        self._tls = _tls_context(target) if target.scheme == "https" else None
         self._proxy = _proxy_for(target) if environment_proxies else None
 
     async def send(self, ask: Ask) -> Answer:
@@ -253,10 +304,7 @@ class HttpEndpoint:
             except (OSError, ValueError, _ProxyRefused) as error:
                 return _no_answer(ask, sent_at, begun, Problem.UNREACHABLE, _words(error))
             exchange = await self._exchange(ask, connection, deadline)
-            is_stale = (
-                connect_ns is None and exchange.problem is Problem.RESET and exchange.first_byte is None
-            )
-            if not is_stale:  # a kept connection that the server had closed meanwhile says nothing
+            if connect_ns is not None or not exchange.is_stale:
                 return _answer(exchange, sent_at, begun, connect_ns)
 
     async def close(self) -> None:
@@ -268,6 +316,7 @@ class HttpEndpoint:
     async def _exchange(self, ask: Ask, connection: _Connection, deadline: int) -> _Exchange:
         exchange = _Exchange(ask, connection)
         connection.exchange = exchange
+        exchange.sent = time.monotonic_ns()
         try:
             if connection.transport is None or connection.is_lost:
                 exchange.fail(Problem.RESET, "the kept connection was closed by the server")
@@ -297,16 +346,22 @@ class HttpEndpoint:
         return connection, time.monotonic_ns() - begun
 
     async def _open(self) -> _Connection:
-        loop = asyncio.get_running_loop()
         target = self.target
-        tls = self._tls_context() if target.scheme == "https" else None
         if self._proxy is None:
-            _, connection = await loop.create_connection(_Connection, target.host, target.port, ssl=tls)
+            return await _connected(target.host, target.port, self._tls)
+        try:
+            connection = await _connected(self._proxy.host, self._proxy.port, None)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise _ProxyRefused(f"proxy {self._proxy.authority}: {_words(error)}") from None
+        if self._tls is None:
             return connection
-        _, connection = await loop.create_connection(_Connection, self._proxy.host, self._proxy.port)
-        if tls is None:
-            return connection
-        return await self._tunnel(connection, self._proxy, tls)
+        try:
+            return await self._tunnel(connection, self._proxy, self._tls)
+        except BaseException:
+            connection.abort()
+            raise
 
     async def _tunnel(self, connection: _Connection, proxy: Target, tls: ssl.SSLContext) -> _Connection:
         """A TLS connection to the target through the proxy's CONNECT."""
@@ -321,11 +376,9 @@ class HttpEndpoint:
         # httptools takes a 2xx to CONNECT for an answer without end: only its headers count
         connection.transport.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         await asyncio.wait({exchange.headers_done, exchange.done}, return_when=asyncio.FIRST_COMPLETED)
-        if exchange.status != 200:
-            connection.abort()
-            raise _ProxyRefused(
-                f"proxy {proxy.authority} answered CONNECT with {exchange.status or exchange.detail}"
-            )
+        if exchange.status is None or exchange.status // 100 != 2:
+            said = exchange.status or exchange.detail
+            raise _ProxyRefused(f"proxy {proxy.authority} answered CONNECT with {said}")
         connection.exchange = None
         upgraded = _Connection()
         transport = await asyncio.get_running_loop().start_tls(
@@ -336,18 +389,12 @@ class HttpEndpoint:
         upgraded.connection_made(transport)
         return upgraded
 
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context(cafile=self.target.ca_file)
-            if not self.target.verify_tls:
-                self._tls.check_hostname = False
-                self._tls.verify_mode = ssl.CERT_NONE
-        return self._tls
-
     def _request_bytes(self, ask: Ask) -> bytes:
         target = self.target
         path = f"{target.base}{ask.path}"
-        head = [f"{ask.method} {path} HTTP/1.1", f"Host: {target.authority}"]
+        is_usual = target.port == _DEFAULT_PORT[target.scheme]
+        host = target.authority.rpartition(":")[0] if is_usual else target.authority
+        head = [f"{ask.method} {path} HTTP/1.1", f"Host: {host}"]
         if self._proxy is not None and target.scheme == "http":
             head[0] = f"{ask.method} {target.scheme}://{target.authority}{path} HTTP/1.1"
             if self._proxy.api_key is not None:
@@ -365,22 +412,60 @@ class HttpEndpoint:
         return ("\r\n".join(head) + "\r\n\r\n").encode("utf-8") + body
 
 
+async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> _Connection:
+    """An open connection, over whichever of the host's addresses takes it."""
+    try:
+        _, connection = await asyncio.get_running_loop().create_connection(_Connection, host, port, ssl=tls)
+    except OSError as error:
+        # several addresses, several errors in one text: refused by all is refused
+        refused = f"[Errno {errno.ECONNREFUSED}]"
+        if (
+            error.errno is None
+            and refused in str(error)
+            and str(error).count("[Errno") == str(error).count(refused)
+        ):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused") from None
+        raise
+    return connection
+
+
+def _tls_context(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=target.ca_file)
+    except OSError as error:  # also what OpenSSL says of a file without certificates
+        raise UsageError(
+            f"cannot use the CA file `{target.ca_file}`: {_words(error)}",
+            hint="wanted certificates in PEM form",
+        ) from None
+    if not target.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _proxy_for(target: Target) -> Target | None:
     """The proxy of the environment for this target; loopback is never sent through one."""
-    if target.host in _LOOPBACK or proxy_bypass(target.host):
+    if target.host in _LOOPBACK or target.host.startswith("127.") or proxy_bypass(target.host):
         return None
     proxies: Mapping[str, str] = getproxies()
     url = proxies.get(target.scheme) or proxies.get("all")
     if not url:
         return None
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if not parts.hostname:
-        return None
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or _DEFAULT_PORT["http"]
+    except ValueError as error:
+        raise UsageError(f"the proxy `{redact(url)}` of the environment is not a URL: {error}") from None
+    if parts.scheme != "http" or not parts.hostname:
+        raise UsageError(
+            f"the proxy `{redact(url)}` of the environment is not an HTTP proxy",
+            hint=f"set NO_PROXY={target.host} to reach the endpoint directly, or name a proxy http://HOST:PORT",
+        )
     credentials = None
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         credentials = base64.b64encode(pair.encode()).decode("ascii")
-    return Target(scheme="http", host=parts.hostname, port=parts.port or 8080, api_key=credentials)
+    return Target(scheme="http", host=parts.hostname, port=port, api_key=credentials)
 
 
 def _answer(exchange: _Exchange, sent_at: float, begun: int, connect_ns: int | None) -> Answer:
@@ -394,7 +479,7 @@ def _answer(exchange: _Exchange, sent_at: float, begun: int, connect_ns: int | N
         sent_at=sent_at,
         connect_s=None if connect_ns is None else connect_ns / 1e9,
         first_byte_s=None if exchange.first_byte is None else (exchange.first_byte - begun) / 1e9,
-        total_s=(time.monotonic_ns() - begun) / 1e9,
+        total_s=((exchange.ended or time.monotonic_ns()) - begun) / 1e9,
         arrivals=tuple(((when - begun) / 1e9, size) for when, size in exchange.arrivals),
     )
 
@@ -405,7 +490,7 @@ def _no_answer(ask: Ask, sent_at: float, begun: int, problem: Problem, detail: s
 
 
 def _words(error: Exception) -> str:
-    """The system's words for an error where it has a number, else the lower library's own."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
+    """The system's words for an error of its own, else the lower library's."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -128,9 +128,10 @@ def test_what_was_said_before_the_time_limit_still_comes(host_shell):
     assert results["a"].stderr.startswith("oops\n")
 
 
-def test_an_endless_answer_is_cut_and_says_so(shell):
+@pytest.mark.parametrize("host", [HOSTS[0], HOSTS[5], HOSTS[7]], ids=str)
+def test_an_endless_answer_is_cut_and_says_so(host_shell, host):
     results = ask(
-        shell,
+        host_shell(*host),
         Question(key="long", argv=("yes",)),
         Question(key="full", script=f"head -c {ANSWER_LIMIT} /dev/zero"),
         Question(key="error", script="yes >&2"),

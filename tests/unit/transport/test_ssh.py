@@ -4,8 +4,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -208,8 +208,6 @@ def sleeping_below(pid: int) -> list[int]:
 
 
 def test_cancelling_leaves_nothing_on_either_side(sshd):
-    folders = set(Path(tempfile.gettempdir()).glob("bringup-*"))
-
     async def cancelled():
         runner = runner_for(sshd)
         try:
@@ -218,17 +216,48 @@ def test_cancelling_leaves_nothing_on_either_side(sshd):
             )
             await asyncio.to_thread(wait_until, lambda: sleeping_below(sshd.process.pid), "the sleep")
             sleeper = sleeping_below(sshd.process.pid)
+            folder = runner._folder
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            return sleeper
+            assert folder.exists()  # the connection itself is still good
+            return sleeper, folder
         finally:
             await runner.close()
 
-    sleeper = asyncio.run(cancelled())
+    sleeper, folder = asyncio.run(cancelled())
     wait_until(lambda: not any(map(is_running, sleeper)), "the end of the hanging question")
     wait_until(lambda: not sshd.connections(), "the end of the connection")
-    assert set(Path(tempfile.gettempdir()).glob("bringup-*")) == folders
+    assert not folder.exists()
+
+
+KILLED = """
+import asyncio, sys
+from bringup.transport.ssh import SshRunner
+from bringup.values.host import Question
+
+async def main(config, seconds):
+    runner = SshRunner("box", config_file=config)
+    await runner.ask([Question(key="a", argv=("true",))])
+    print(runner._folder, flush=True)
+    await runner.ask([Question(key="a", argv=("sleep", seconds), time_limit_s=100.0)])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_being_killed_leaves_nothing_on_either_side(sshd):
+    program = [sys.executable, "-c", KILLED, sshd.config, HANG]
+    source = str(Path(__file__).parents[3] / "src")
+    asking = subprocess.Popen(program, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source})
+    with asking:
+        folder = Path(asking.stdout.readline().decode().strip())
+        wait_until(lambda: sleeping_below(sshd.process.pid), "the sleep")
+        sleeper = sleeping_below(sshd.process.pid)
+        asking.kill()
+    wait_until(lambda: not any(map(is_running, sleeper)), "the end of the hanging question")
+    wait_until(lambda: not sshd.connections(), "the end of the connection")
+    wait_until(lambda: not folder.exists(), "the end of the socket's folder")
 
 
 def test_the_socket_folder_is_ours_alone_and_goes_away(sshd):
