@@ -3,10 +3,14 @@
 import importlib.util
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import cast
 
+from bringup import registry
+from bringup.engines import Engine
 from bringup.errors import EngineError, UsageError
 from bringup.flows.exercise import Step
 from bringup.flows.reach import reach
@@ -79,7 +83,9 @@ async def _started(weights: Path, alias: str, threads: int, say: Callable[[str],
                 await wait_until_ready(
                     world.endpoint,
                     expected_model=alias,
+                    engine=_engine(),
                     is_alive=child.is_alive,
+                    owns_port=partial(child.owns_port, port),
                     limit_s=_READY_LIMIT_S,
                     on_progress=lambda progress: say(_words(progress)),
                 )
@@ -91,9 +97,20 @@ async def _started(weights: Path, alias: str, threads: int, say: Callable[[str],
             if "bind" in tail and attempt < _PORT_TRIES:
                 say(f"port {port} was taken meanwhile, trying another")
                 continue
-            raise EngineError(f"{error.message}\n{tail}", hint=f"its whole output is in {log}") from None
+            raise EngineError(f"{error.message}\n{tail}", hint=_hint(tail, log)) from None
         return child, port
     raise EngineError("no free loopback port was to be had")
+
+
+def _engine() -> Engine:
+    return cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))["llama_cpp"]
+
+
+def _hint(tail: str, log: Path) -> str:
+    """What to do about an engine that did not start."""
+    if "libgomp.so" in tail:
+        return "the engine needs the OpenMP library, which this system lacks: `apt install libgomp1`"
+    return f"its whole output is in {log}"
 
 
 def _words(progress: Progress) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bringup.errors import EngineError
 
+_LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 _GRACE_S = 5.0  # seconds between asking a process to end and ending it
 
 
@@ -30,6 +31,17 @@ class Child:
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return self.popen.poll() is None
+
+    def owns_port(self, port: int) -> bool | None:
+        """Whether it holds the socket that listens on `port`; None where that cannot be seen."""
+        processes = Path("/proc") / str(self.pid)
+        try:
+            rows = [line.split() for line in (processes / "net/tcp").read_text().splitlines()[1:]]
+            held = {link.readlink().name for link in (processes / "fd").iterdir()}
+        except OSError:
+            return None
+        listening = [row for row in rows if row[3] == _LISTEN and int(row[1].rpartition(":")[2], 16) == port]
+        return any(f"socket:[{row[9]}]" in held for row in listening) if listening else None
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of what it printed."""
