@@ -1,0 +1,29 @@
+"""The README's picture is what the program makes of the recording beside the tests, and nothing else.
+
+`BRINGUP_GOLDEN=write` draws it anew. The recording itself is renewed by `bringup demo` (its `recording.json.gz`)
+when the checks ask for something that it does not hold.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from bringup.flows.reach import replayed
+from bringup.flows.verify import verify
+from bringup.report.text import render_svg
+
+ROOT = Path(__file__).parents[2]
+RECORDING = ROOT / "tests/golden/recordings/demo.json.gz"
+PICTURE = ROOT / "docs/images/verdict.svg"
+
+
+def test_the_picture_is_up_to_date():
+    request, world = replayed(RECORDING)
+    report = asyncio.run(verify(request, world)).report
+    missing = [finding.id for finding in report.findings if "not in the recording" in str(finding)]
+    assert not missing, f"the recording is older than these checks: {missing}"
+    drawn = render_svg(report, title="bringup demo")
+    if os.environ.get("BRINGUP_GOLDEN") == "write":
+        PICTURE.parent.mkdir(parents=True, exist_ok=True)
+        PICTURE.write_text(drawn, encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == drawn
