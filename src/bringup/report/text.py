@@ -10,6 +10,7 @@ from bringup.values.finding import WORST_FIRST, Finding, Severity
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from bringup.values.report import Cell, Report, Table
 
@@ -61,31 +62,30 @@ def render_text(report: Report, *, width: int, color: bool, show_all: bool = Fal
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def render_svg(report: Report, *, title: str) -> str:
-    """The verdict and its findings as a picture of a terminal, without any outside reference."""
+def render_svg(report: Report, *, title: str, is_brief: bool = False) -> str:
+    """The report as a picture of a terminal, without any outside reference; brief: a line per finding."""
     from rich.console import Console
 
     console = Console(
         file=io.StringIO(), width=SVG_WIDTH, record=True, force_terminal=True, highlight=False, emoji=False
     )
-    _print(console, report, show_all=False)
+    _print(console, report, show_all=False, is_brief=is_brief)
     return console.export_svg(title=title, code_format=_SVG, unique_id="bringup")
 
 
-def _print(console: Console, report: Report, *, show_all: bool) -> None:
+def _print(console: Console, report: Report, *, show_all: bool, is_brief: bool = False) -> None:
     from rich.text import Text
 
     worst = report.findings[0].severity if report.findings else Severity.OK
-    console.print(
-        Text.assemble((f"{report.verdict}", f"bold {STYLES[worst]}"), "   ", (visible(report.title), "bold"))
-    )
+    title = (visible(report.title), "bold")
+    console.print(Text.assemble((f"{report.verdict}", f"bold {STYLES[worst]}"), "   ", title))
     console.print(Text(visible(report.paragraph)))
     shown = [one for one in report.findings if show_all or one.severity is not Severity.OK]
     if shown:
         console.print()
         console.print(Text("Findings", style="bold"))
         for finding in sorted(shown, key=lambda one: WORST_FIRST.index(one.severity)):
-            console.print(_finding(finding))
+            console.print(_head(finding) if is_brief else _finding(finding))
     for table in report.tables:
         console.print()
         console.print(Text(table.title, style="bold"))
@@ -94,19 +94,19 @@ def _print(console: Console, report: Report, *, show_all: bool) -> None:
             console.print(Text(table.note, style="dim"))
 
 
+def _head(finding: Finding) -> Text:
+    """Severity, id and what was found."""
+    from rich.text import Text
+
+    severity = (f"{MARKS[finding.severity]} {finding.severity.value}", STYLES[finding.severity])
+    return Text.assemble(severity, "  ", (finding.id, "bold"), "  ", visible(finding.summary))
+
+
 def _finding(finding: Finding) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    style = STYLES[finding.severity]
-    head = Text.assemble(
-        (f"{MARKS[finding.severity]} {finding.severity.value}", style),
-        "  ",
-        (finding.id, "bold"),
-        "  ",
-        visible(finding.summary),
-    )
     labelled = (
         ("wanted", finding.expected),
         ("why", finding.explanation),
@@ -117,7 +117,7 @@ def _finding(finding: Finding) -> RenderableType:
     details += [
         Text.assemble((f"{one.source}: ", "dim"), (_one_line(one.text), "italic")) for one in finding.evidence
     ]
-    return Group(head, *(Padding(detail, (0, 0, 0, 4)) for detail in details))
+    return Group(_head(finding), *(Padding(detail, (0, 0, 0, 4)) for detail in details))
 
 
 def _one_line(text: str) -> str:
