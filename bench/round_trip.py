@@ -9,6 +9,7 @@ usage: python bench/round_trip.py [round trip time in seconds, default 0.1] [rep
 """
 
 import asyncio
+import atexit
 import getpass
 import os
 import shutil
@@ -27,6 +28,7 @@ from bringup.transport.ssh import SshRunner
 from bringup.values.host import Question
 
 MANY = 30
+RUN_FOLDER = Path("/run/sshd")  # sshd wants it, empty, when started by root
 
 
 def main() -> None:
@@ -106,8 +108,9 @@ def start_sshd(folder: Path) -> tuple[int, subprocess.Popen[bytes]]:
     program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         sys.exit("no sshd here (Debian: apt-get install openssh-server)")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it, empty, when started by root
+    if os.geteuid() == 0 and not RUN_FOLDER.exists():
+        RUN_FOLDER.mkdir()
+        atexit.register(RUN_FOLDER.rmdir)
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     with socket.socket() as probe:

@@ -236,14 +236,8 @@ def test_a_replayed_host_answers_as_recorded():
 def test_a_replayed_endpoint_answers_as_recorded():
     async def replayed():
         endpoint = ReplayEndpoint(whole())
-        answers = [
-            await endpoint.send(Ask(key="/v1/models", path="/v1/models", method="GET")),
-            await endpoint.send(Ask(key="/metrics", path="/metrics", method="GET")),
-            await endpoint.for_check("fact").send(Ask(key="one")),
-            await endpoint.for_check("code").send(Ask(key="one")),
-            await endpoint.for_check("fact").send(Ask(key="two")),
-            await endpoint.for_check("new").send(Ask(key="one")),
-        ]
+        keys = ("/v1/models", "/metrics", "fact/one", "code/one", "fact/two", "new/one")
+        answers = [await endpoint.send(Ask(key=key)) for key in keys]
         await endpoint.close()
         return answers
 
