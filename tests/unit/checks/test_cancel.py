@@ -15,12 +15,13 @@ METRIC = {
 class Engine:
     """Answers as an engine whose running requests are the next of `counts` at every look."""
 
-    def __init__(self, make, counts, *, engine="vllm", slots=True, dropped=None, pace=None):
+    def __init__(self, make, counts, *, engine="vllm", slots=True, dropped=None, pace=None, aborted=()):
         self.make, self.counts, self.engine, self.slots = make, list(counts), engine, slots
         self.dropped = dropped or make.stream(
             "dropped", ["a "] * 4, finish=None, tokens=None, done=False, problem=Problem.ABORTED
         )
         self.pace = pace
+        self.aborted = list(aborted)
 
     def __call__(self, ask):
         if ask.key == "dropped":
@@ -34,18 +35,38 @@ class Engine:
             return Answer(key=ask.key, status=200, body=json.dumps(rows))
         if not self.counts:
             return self.make.error(ask.key, 404, "no metrics")
-        return Answer(key=ask.key, status=200, body=METRIC[self.engine].format(self.counts.pop(0)))
+        body = METRIC[self.engine].format(self.counts.pop(0))
+        if self.aborted:
+            body += f"sglang:num_aborted_requests_total {self.aborted.pop(0)}.0\n"
+        return Answer(key=ask.key, status=200, body=body)
 
 
 def run(make, engine, **options):
     return make.run(CHECK, make.deployment(engine=engine.engine, **options), engine)
 
 
-@pytest.mark.parametrize("engine", list(METRIC))
+@pytest.mark.parametrize("engine", ["vllm", "llama_cpp"])
 def test_freed_at_once(make, engine):
     result = run(make, Engine(make, [0, 0], engine=engine))
     assert make.found(result.judgement) == {"cancel": "ok"}
     assert result.rounds == 3
+
+
+@pytest.mark.parametrize("aborted", [(3, 4), (3, 3, 3, 4)])
+def test_sglang_counts_the_hang_up(make, aborted):
+    counts = [0] * len(aborted)
+    result = run(make, Engine(make, counts, engine="sglang", aborted=aborted))
+    assert make.found(result.judgement) == {"cancel": "ok"}
+    assert "aborted" in result.judgement.findings[0].summary
+
+
+def test_a_late_gauge_is_not_believed_at_once(make):
+    freed = run(make, Engine(make, [0, 0, 0, 1, 1, 0], engine="sglang"))
+    assert make.found(freed.judgement) == {"cancel": "ok"}
+    kept = run(make, Engine(make, [0, 0, 0, 1, 1, 1], engine="sglang", aborted=[3] * 6))
+    assert make.found(kept.judgement) == {"cancel": "warning"}
+    cut_short = run(make, Engine(make, [0, 0], engine="sglang", pace=make.broken("", Problem.NOT_ASKED)))
+    assert make.found(cut_short.judgement) == {"cancel.after": "unknown"}
 
 
 @pytest.mark.parametrize("slots", [True, False])
