@@ -1,7 +1,7 @@
 """The README's picture is what the program makes of the recording beside the tests, and nothing else.
 
-`BRINGUP_GOLDEN=write` draws it anew. The recording is renewed by `bringup demo` when the checks ask for what it
-does not hold; what names the machine was made anonymous in it.
+`BRINGUP_GOLDEN=write` draws it anew. The recording is renewed by `bringup demo` when the checks ask for what
+it does not hold; what names the machine was made anonymous in it.
 """
 
 import asyncio

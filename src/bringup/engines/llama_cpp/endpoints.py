@@ -81,7 +81,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
     return sure, EngineStatus(
         engine="llama_cpp",
         display_name="llama.cpp",
-        version=text_at(props, "build_info"),
+        version=_version(text_at(props, "build_info")),
         evidence=evidence,
         models=models_in(models),
         is_healthy=is_healthy(answers, "/health"),
@@ -137,3 +137,12 @@ def _settings(props: Json) -> dict[str, str]:
 
 def _whole(number: float | None) -> int | None:
     return None if number is None else round(number)
+
+
+def _version(build_info: str | None) -> str | None:
+    """The build, unless it was compiled without knowing its own: then it calls itself `b0-unknown`.
+
+    >>> _version("b11434-7e4c0a9"), _version("b0-unknown")
+    ('b11434-7e4c0a9', None)
+    """
+    return None if build_info == "b0-unknown" else build_info
