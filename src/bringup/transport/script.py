@@ -65,7 +65,7 @@ kill_tree() {
 # SIGTERM ends a watchdog that still waits; one that has struck ignores it and ends with 0.
 _WATCHDOG_OF_GROUP = r"""sleep "$1" || sleep "$2"
 trap '' TERM
-kill -TERM "-$3"
+kill -TERM "-$3" || kill -TERM "$3"
 { sleep 1; kill -KILL "-$3"; } &
 exit 0"""
 _WATCHDOG_OF_TREE = r"""count=0
@@ -118,7 +118,7 @@ else
 fi
 
 stop_job() {
-  if [ -n "$grouped" ]; then kill -KILL "-$job"; else kill_tree "$job"; fi
+  if [ -n "$grouped" ]; then kill -KILL "-$job" || kill -KILL "$job"; else kill_tree "$job"; fi
 }
 
 # Processes of the group that outlived SIGKILL, as ",PID:STATE"; zombies wait for their parent and do no harm.
@@ -149,7 +149,8 @@ run() {
     dog=$!
     wait "$job"
     status=$?
-    kill -TERM "$group_sign$dog"
+    # on a busy host the question may be done before its watchdog has a group
+    kill -TERM "$group_sign$dog" || kill -TERM "$dog"
     if wait "$dog"; then late=1; fi
     if [ -n "$grouped" ]; then kill -KILL "-$dog"; fi
     dog=
