@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy
+import numpy as np
 
-Array = numpy.ndarray
+Array = np.ndarray
 SHARDS = 2  # more than one, so that the engine reads an index
 TINY_SEED = 20261130
 _TOP = {
@@ -58,7 +58,7 @@ class Source:
         """Name as Hugging Face has it, and values as float32, rows first."""
         heads = self.of_model("attention.head_count"), self.of_model("attention.head_count_kv")
         for tensor in self._reader.tensors:
-            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
+            values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
             values = values.reshape([int(size) for size in reversed(tensor.shape)])
             if tensor.name in _TOP:
                 yield _TOP[tensor.name], values
@@ -161,9 +161,9 @@ def halves_apart(values: Array, heads: int) -> Array:
 
 def bfloat16(values: Array) -> Array:
     """The upper 16 bits of each float32, rounded to the nearest, ties to even."""
-    bits = numpy.ascontiguousarray(values, dtype=numpy.float32).view(numpy.uint32)
-    half = numpy.uint32(0x7FFF) + ((bits >> numpy.uint32(16)) & numpy.uint32(1))
-    return ((bits + half) >> numpy.uint32(16)).astype(numpy.uint16)
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + half) >> np.uint32(16)).astype(np.uint16)
 
 
 def random_config(source: Source, *, experts: int) -> dict[str, Any]:
@@ -192,15 +192,15 @@ def random_config(source: Source, *, experts: int) -> dict[str, Any]:
 
 def random_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
     """Weights that nobody trained, the same in every run."""
-    draw = numpy.random.default_rng(TINY_SEED)
+    draw = np.random.default_rng(TINY_SEED)
     width, head = config["hidden_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
 
     def drawn(*shape: int) -> Array:
-        return draw.normal(0.0, 0.02, shape).astype(numpy.float32)
+        return draw.normal(0.0, 0.02, shape).astype(np.float32)
 
     def ones(size: int) -> Array:
-        return numpy.ones(size, dtype=numpy.float32)
+        return np.ones(size, dtype=np.float32)
 
     def mlp(name: str, inner: int) -> Iterator[tuple[str, Array]]:
         yield f"{name}.gate_proj.weight", drawn(inner, width)

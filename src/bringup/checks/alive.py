@@ -140,7 +140,7 @@ def _failure(summary: str, explanation: str, evidence: tuple[Evidence, ...]) -> 
 def _last_words(replies: Replies) -> tuple[Evidence, ...]:
     """The first error of the engine itself: what came after it is its consequence."""
     for check, key, answer in _all(replies):
-        fault = fault_of(answer)
+        fault = None if check == "alive" else fault_of(answer)
         if fault is not None and fault.kind in _FATAL:
             return (Evidence(source=f"answer {check}/{key}", text=fault.quote or fault.what),)
     return ()

@@ -68,19 +68,20 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
             "cancel.after", fault, source=f"answer cancel/{key}", expected="an answer after a dropped one"
         )
         return Judgement(findings=(finding,))
-    baseline = _running(answers, "before")
+    return Judgement(findings=(_freed_or_kept(deployment, answers),))
+
+
+def _freed_or_kept(deployment: Deployment, answers: Mapping[str, Answer]) -> Finding:
+    baseline, looks = _running(answers, "before"), tuple(_looks(answers))
     if baseline is None:
-        return Judgement(findings=(_blind(answers.get("pace 1")),))
-    looks = tuple(_looks(answers))
-    if not looks:
-        return Judgement(findings=(_unseen(),))
-    if _is_counted(answers, len(looks)):
-        return Judgement(findings=(_counted(),))
-    if deployment.engine.engine in _LATE and len(looks) < _LOOKS:
-        return Judgement(findings=(_unseen(),))
-    if deployment.engine.engine in _LATE:
-        looks = looks[-1:]  # the earlier ones are from before the gauge was written anew
-    return Judgement(findings=(_seen(baseline, looks),))
+        return _blind(answers.get("pace 1"))
+    if looks and _is_counted(answers, len(looks)):
+        return _counted()
+    is_late = deployment.engine.engine in _LATE
+    if not looks or (is_late and len(looks) < _LOOKS):
+        return _unseen()
+    # a late gauge's earlier values are from before it was written anew
+    return _seen(baseline, looks[-1:] if is_late else looks)
 
 
 def _is_counted(answers: Mapping[str, Answer], look: int) -> bool:

@@ -182,6 +182,17 @@ def _faults(deployment: Deployment, got: dict[float, ChatReply | Fault]) -> Iter
         return
     fault, depth = faults[0]
     source, tokens = f"answer long_context/{_key(depth)}", _size(deployment).tokens
+    if fault.kind is FaultKind.REFUSED and deployment.model.context_tokens is None:
+        yield Finding(
+            id="long_context",
+            severity=Severity.UNKNOWN,
+            summary=f"not measured: no context is told, and about {tokens} tokens were refused",
+            expected="a prompt length that the endpoint takes",
+            explanation=fault.what,
+            action="say how long a prompt to try: --long-context N",
+            evidence=(Evidence(source=source, text=fault.quote),),
+        )
+        return
     if fault.kind is FaultKind.REFUSED:
         yield Finding(
             id="long_context.refused",

@@ -124,6 +124,12 @@ def test_refused_below_the_told_context(make):
     assert make.found(judgement) == {"long_context.refused": "warning"}
 
 
+def test_refused_where_no_context_is_told(make):
+    respond = after_short(make, lambda key: make.error(key, 400, "exceeds the available context size (2048)"))
+    judgement = make.run(CHECK, make.deployment(context_tokens=None), respond).judgement
+    assert make.found(judgement) == {"long_context": "unknown"}
+
+
 def test_cut_in_silence(make):
     respond = after_short(make, lambda key: make.whole(key, "I do not know.", prompt_tokens=300))
     found = make.found(make.run(CHECK, make.deployment(), respond).judgement)

@@ -1,17 +1,19 @@
 """What a llama.cpp server says about itself.
 
 Source: llama.cpp builds 10434 and 11549, recorded: `/props`, `/slots`, `/v1/models`, `/metrics`. While the
-model loads every path but the health endpoint's answers 503 `Loading model`.
+model loads every path but the health endpoint's answers 503 `Loading model`. Builds before about 9500 leave
+`n_ctx` out of the model list.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bringup.engines import Clue, weigh
 from bringup.parse.json_value import Json, at, bool_at, int_at, json_or_none, list_at, text_at
 from bringup.parse.models_list import models_in, owners_in
 from bringup.parse.probe import has_metrics, is_healthy, json_at, samples_at, servers_in
 from bringup.parse.prometheus import totals
-from bringup.values.engine import EngineStatus, KvCapacity
+from bringup.values.engine import EngineStatus, KvCapacity, ServedModel
 from bringup.values.exchange import Answer
 
 PROBES = ("/health", "/metrics", "/props", "/slots", "/v1/models")
@@ -83,7 +85,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         display_name="llama.cpp",
         version=_version(text_at(props, "build_info")),
         evidence=evidence,
-        models=models_in(models),
+        models=_models(models, props),
         is_healthy=is_healthy(answers, "/health"),
         loading=loading,
         health_meaning=HEALTH_MEANING,
@@ -95,6 +97,15 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         supports_vision=bool_at(props, "modalities", "vision"),
         flags=_settings(props),
         metrics=metrics,
+    )
+
+
+def _models(models: Json, props: Json) -> tuple[ServedModel, ...]:
+    """The listed models, each with the context of a slot where the list itself does not tell one."""
+    per_slot = int_at(props, "default_generation_settings", "n_ctx")
+    return tuple(
+        model if model.context_tokens is not None else replace(model, context_tokens=per_slot or None)
+        for model in models_in(models)
     )
 
 
