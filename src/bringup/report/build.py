@@ -7,7 +7,7 @@ from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
 from bringup.units import mib_text, seconds_text
 from bringup.values.deployment import Deployment
 from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
-from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.report import Cell, Report, Table
 
 SECTIONS = ("function", "resources", "capacity")
@@ -149,20 +149,21 @@ def _capacity_sentence(deployment: Deployment) -> str:
 
 
 def _gpu_sentence(deployment: Deployment) -> str:
-    host = deployment.host
+    host, gpus = deployment.host, deployment.gpus
     if host is None:
         return "GPUs were not looked at: name their machine with --host."
     if not host.gpus:
         state = host.gpu_state or "No GPU was seen"
         return _sentence(state)
-    used = [gpu for gpu in host.gpus if gpu.memory_used is not None]
-    if not used:
-        return f"{len(host.gpus)} GPUs, none of which reports its memory."
-    tightest = min(used, key=lambda gpu: gpu.memory_headroom if gpu.memory_headroom is not None else 0)
-    left = tightest.memory_headroom
-    if left is None:
-        return f"{len(host.gpus)} GPUs."
-    return f"{len(host.gpus)} GPUs; the tightest is GPU {tightest.index} with {mib_text(left)} really left."
+    of_all = f" of {len(host.gpus)}" if deployment.wanted.gpus else ""
+    count = f"{len(gpus)}{of_all} GPU{'' if len(host.gpus) == 1 else 's'}"
+    left = [(room, gpu.label) for gpu in gpus if (room := gpu.memory_headroom) is not None]
+    if not left:
+        return f"{count}; how much memory is left on them is not told."
+    room, label = min(left)
+    silent = [gpu.label for gpu in gpus if gpu.memory_headroom is None]
+    untold = f"; {_listing(silent)} told no figure" if silent else ""
+    return f"{count}; the tightest is {label} with {mib_text(room)} really left{untold}."
 
 
 def _unknown_sentence(judged: Sequence[Judged]) -> str:
@@ -243,7 +244,7 @@ def _engine_table(deployment: Deployment) -> Table:
         ("proxy in front", engine.proxy),
     ]
     rows += [("identified by", text) for text in engine.evidence[:3]]
-    process = _process_of(deployment)
+    process = deployment.process
     if process is not None:
         rows += [("process", str(process.pid)), ("command", " ".join(process.argv) or None)]
         if process.unit is not None:
@@ -251,14 +252,6 @@ def _engine_table(deployment: Deployment) -> Table:
     return Table(
         title="Engine", columns=("what", "value"), rows=tuple(row for row in rows if row[1] is not None)
     )
-
-
-def _process_of(deployment: Deployment) -> EngineProcess | None:
-    """The engine process that listens on the endpoint's port."""
-    if deployment.host is None:
-        return None
-    port = deployment.url.rpartition(":")[2].split("/")[0]
-    return next((one for one in deployment.host.engines if str(one.port) == port), None)
 
 
 def _gpu_table(host: HostSnapshot) -> Table:

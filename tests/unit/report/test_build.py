@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from bringup.values.deployment import Wanted
 from bringup.values.finding import Severity
 
 
@@ -40,6 +41,26 @@ def test_the_paragraph_says_what_failed_how_fast_and_what_is_left(report):
     assert "8 GPUs; the tightest is GPU 0 with 530 MiB really left" in report.paragraph
     assert "Not measured: does code" in report.paragraph
     assert report.paragraph.endswith("Next: Look at the quantisation.")
+
+
+@pytest.mark.parametrize("names", [("4", "5"), ("GPU-00000004", "gpu-00000005"), ("05:00.0", "0000:06:00.0")])
+def test_the_tightest_gpu_is_looked_for_among_those_meant(deployment, judged, report_of, names):
+    host = deployment.host
+    gpus = tuple(replace(gpu, bus_id=f"0000:{gpu.index + 1:02x}:00.0") for gpu in host.gpus)
+    meant = replace(deployment, host=replace(host, gpus=gpus), wanted=Wanted(gpus=names))
+    paragraph = report_of(meant, judged("fact", Severity.OK, "Paris")).paragraph
+    assert "2 of 8 GPUs; the tightest is GPU 4 with 97,248 MiB really left." in paragraph
+
+
+def test_a_gpu_that_tells_no_memory_is_neither_full_nor_left_out_in_silence(deployment, judged, report_of):
+    first, *others = deployment.host.gpus
+    silent = replace(first, memory_used=None, memory_reserved=None)
+    host = replace(deployment.host, gpus=(silent, *others))
+    paragraph = report_of(replace(deployment, host=host), judged("fact", Severity.OK, "Paris")).paragraph
+    assert "the tightest is GPU 1 with 530 MiB really left; GPU 0 told no figure." in paragraph
+    dumb = replace(deployment, host=replace(host, gpus=(silent,)))
+    paragraph = report_of(dumb, judged("fact", Severity.OK, "Paris")).paragraph
+    assert "1 GPU; how much memory is left on them is not told." in paragraph
 
 
 def test_a_weak_model_is_named_as_weak(deployment, judged, report_of):
