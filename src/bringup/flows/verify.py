@@ -171,7 +171,7 @@ def engine_spec(argv: Sequence[str]) -> EngineSpec:
     if spec is None:
         known = ", ".join(engine.display_name for engine in engines.values() if engine.read_command)
         raise UsageError(
-            f"`{' '.join(argv)}` starts no engine that is known here", hint=f"known are: {known}"
+            f"`{' '.join(redact_argv(argv))}` starts no engine that is known here", hint=f"known are: {known}"
         )
     return spec
 
