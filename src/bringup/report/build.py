@@ -18,6 +18,13 @@ _TITLES = {
     Severity.WARNING: "works, with warnings",
     Severity.FAILURE: "broken",
 }
+_TITLES_UNTRIED = {  # no function check came out good: nobody may say "works"
+    Severity.OK: "not exercised",
+    Severity.NOTE: "not exercised",
+    Severity.UNKNOWN: "not measured",
+    Severity.WARNING: "not measured, with warnings",
+    Severity.FAILURE: "broken",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,7 @@ def build_report(
     severity = worst(findings)
     return Report(
         kind="verify",
-        verdict=_TITLES[severity],
+        verdict=(_TITLES if _good(_function(ordered)) else _TITLES_UNTRIED)[severity],
         title=_title(deployment),
         paragraph=_paragraph(deployment, ordered, findings, measurements),
         findings=findings,
@@ -102,15 +109,24 @@ def _paragraph(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def _function(judged: Sequence[Judged]) -> list[Judged]:
+    return [one for one in judged if one.section == "function"]
+
+
+def _good(function: Sequence[Judged]) -> list[Judged]:
+    """The checks that were measured and found nothing that is broken."""
+    return [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
+
+
 def _function_sentence(judged: Sequence[Judged]) -> str:
-    function = [one for one in judged if one.section == "function"]
+    function = _function(judged)
     broken = [one for one in function if one.severity is Severity.FAILURE]
-    good = [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
+    good = _good(function)
     count = f"{len(good)} of {len(function)} function checks are good"
     if not function:
         return "No function check was run."
     if not broken:
-        return f"It answers: {count}."
+        return f"{'It answers' if good else 'Whether it works is not known'}: {count}."
     names = _listing([one.title for one in broken])
     first = next(finding for finding in broken[0].judgement.findings if finding.severity is Severity.FAILURE)
     return f"It does not work: {names} failed ({count}). {_sentence(first.summary)}"
@@ -128,10 +144,13 @@ def _notes_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
 
 def _speed_sentence(measurements: Sequence[Measurement]) -> str:
     by_name = {measurement.name: measurement.value for measurement in measurements}
-    speed, first = by_name.get("single-stream speed"), by_name.get("time to first token")
+    counted, estimated = (by_name.get(f"single-stream speed{how}") for how in ("", " (estimated)"))
+    speed, first = estimated if counted is None else counted, by_name.get("time to first token")
     if not isinstance(speed, int | float):
         return ""
-    text = f"One stream runs at {speed:.3g} tokens/s"
+    about = "about " if counted is None else ""
+    pace = f"{speed:.3g}" if speed < 1000 else f"{speed:,.0f}"
+    text = f"One stream runs at {about}{pace} tokens/s"
     return (
         f"{text}, first token after {seconds_text(first)}." if isinstance(first, int | float) else f"{text}."
     )

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bringup.values.deployment import Wanted
-from bringup.values.finding import Severity
+from bringup.values.finding import Measurement, Severity
 
 
 def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, report_of):
@@ -17,6 +17,27 @@ def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, rep
     for severity, verdict, code in expected:
         report = report_of(deployment, judged("a", Severity.OK, "fine"), judged("b", severity, "so it is"))
         assert (report.verdict, report.exit_code) == (verdict, code)
+
+
+def test_without_one_good_function_check_nobody_says_works(deployment, judged, report_of):
+    expected = [
+        (Severity.OK, "not exercised", 0),
+        (Severity.UNKNOWN, "not measured", 7),
+        (Severity.WARNING, "not measured, with warnings", 1),
+        (Severity.FAILURE, "broken", 1),
+    ]
+    for severity, verdict, code in expected:
+        report = report_of(deployment, judged("gpu_memory", severity, "so it is", section="resources"))
+        assert (report.verdict, report.exit_code) == (verdict, code)
+    report = report_of(deployment, judged("fact", Severity.UNKNOWN, "no answer came"))
+    assert report.verdict == "not measured"
+    assert "Whether it works is not known: 0 of 1 function checks are good." in report.paragraph
+
+
+def test_an_estimated_speed_is_told_as_one(deployment, judged, report_of):
+    speed = Measurement(name="single-stream speed (estimated)", value=2088.4, unit="tokens/s")
+    report = report_of(deployment, judged("speed", Severity.OK, "fast", measurements=(speed,)))
+    assert "One stream runs at about 2,088 tokens/s." in report.paragraph
 
 
 def test_a_warning_beside_something_unknown_is_a_warning(deployment, judged, report_of):
