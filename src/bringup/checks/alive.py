@@ -13,7 +13,6 @@ from bringup.parse.answer_fault import FaultKind, fault_of
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
-from bringup.values.host import EngineProcess, HostSnapshot
 
 _EXPECTED = "the same engine answers after all requests as before them"
 _ASKS = (("health", "/health"), ("models", "/v1/models"))
@@ -46,9 +45,9 @@ def _gone(deployment: Deployment, replies: Replies) -> Finding | None:
     if not refusals:
         return None
     evidence = [Evidence(source="connection", text=refusals[0].detail or refusals[0].problem or "refused")]
-    process = _process(deployment.host, deployment)
+    process = deployment.process
     if process is not None and deployment.host_after is not None:
-        has_ended = _process(deployment.host_after, deployment) is None
+        has_ended = deployment.process_after is None
         evidence += [Evidence(source="process", text=f"{process.pid} listens no more")] if has_ended else []
     return _failure(
         "the engine stopped listening while it was being asked",
@@ -59,7 +58,7 @@ def _gone(deployment: Deployment, replies: Replies) -> Finding | None:
 
 def _replaced(deployment: Deployment) -> Finding | None:
     """Another process serves the port than before: something started the engine again."""
-    before, after = _process(deployment.host, deployment), _process(deployment.host_after, deployment)
+    before, after = deployment.process, deployment.process_after
     if before is None or after is None or None in (before.started_at, after.started_at):
         return None
     has_same_start = abs((after.started_at or 0) - (before.started_at or 0)) < 1.0
@@ -159,14 +158,6 @@ def _all(replies: Replies) -> list[tuple[str, str, Answer]]:
         if answer.problem is not Problem.NOT_ASKED
     ]
     return sorted(rows, key=lambda row: row[2].sent_at)
-
-
-def _process(host: HostSnapshot | None, deployment: Deployment) -> EngineProcess | None:
-    """The process on the endpoint's port."""
-    if host is None:
-        return None
-    port = deployment.url.rpartition(":")[2].split("/")[0]
-    return next((one for one in host.engines if str(one.port) == port), None)
 
 
 CHECK = Check(

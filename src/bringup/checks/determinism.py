@@ -14,7 +14,7 @@ from bringup.parse.chat import ChatReply
 from bringup.parse.chat_request import chat_body
 from bringup.parse.text_difference import first_difference
 from bringup.parse.text_quality import garble_signs, is_salad
-from bringup.values.deployment import Ability, Deployment, Depth
+from bringup.values.deployment import Ability, Deployment
 from bringup.values.exchange import Answer, Ask
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
@@ -30,7 +30,7 @@ _OTHERS = (
     "Count from 50 to 60.",
     "Write a line of Python that prints hello.",
 )
-_CROWD = {Depth.QUICK: 4, Depth.DEFAULT: 8, Depth.FULL: 16}
+_CROWD = 16  # others at the same time
 _ALONE = ("alone 1", "alone 2")
 _AMONG = ("among 1", "among 2")
 _EXPECTED = "the same answer every time at temperature 0"
@@ -49,11 +49,10 @@ def asks(deployment: Deployment, replies: Replies) -> Batch:
         return (_ask(deployment, "alone 3", _PROMPT),)
     if "among 1" in answers:
         return ()
-    size = _CROWD[deployment.depth]
     crowd = [
-        _ask(deployment, f"other {number + 1}", _OTHERS[number % len(_OTHERS)]) for number in range(size)
+        _ask(deployment, f"other {number + 1}", _OTHERS[number % len(_OTHERS)]) for number in range(_CROWD)
     ]
-    middle = size // 2
+    middle = _CROWD // 2
     return (
         *crowd[:middle],
         *(_ask(deployment, key, _PROMPT) for key in _AMONG),

@@ -12,9 +12,8 @@ from bringup.parse.chat_request import chat_body
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.exchange import Answer, Ask
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Severity
-from bringup.values.host import EngineProcess
 
-_URL = re.compile(r"^(?P<scheme>https?)://(?:[^@/]*@)?(?P<host>\[[^\]]+\]|[^:/]+)(?::(?P<port>\d+))?")
+_URL = re.compile(r"^https?://(?:[^@/]*@)?(?P<host>\[[^\]]+\]|[^:/]+)")
 _WRONG_KEY = "bringup-wrong-key"
 _ALL_ADDRESSES = ("0.0.0.0", "::", "*", "[::]")  # noqa: S104 - what to look for
 _HOST_FLAGS = {"vllm": "--host", "sglang": "--host", "llama_cpp": "--host", "tensorrt_llm": "--host"}
@@ -60,7 +59,7 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 def _address(deployment: Deployment, replies: Replies) -> Finding:
     """The finding on who can reach the endpoint, and whether a key stops them."""
-    process = _process(deployment)
+    process = deployment.process
     address = process.address if process else None
     expected = "loopback only, or an API key"
     reached = _host(deployment)
@@ -105,16 +104,6 @@ def _open(deployment: Deployment, where: str, address: str | None, quote: tuple[
         evidence=quote,
         fixes=fixes,
     )
-
-
-def _process(deployment: Deployment) -> EngineProcess | None:
-    """The process behind the URL's port, where it was seen."""
-    snapshot = deployment.host or deployment.host_after
-    match = _URL.match(deployment.url)
-    if snapshot is None or match is None:
-        return None
-    port = int(match["port"] or (443 if match["scheme"] == "https" else 80))
-    return next((process for process in snapshot.engines if process.port == port), None)
 
 
 def _host(deployment: Deployment) -> str:
@@ -240,7 +229,7 @@ def _beginning(answer: Answer | None) -> str:
 
 def _is_reachable(deployment: Deployment) -> bool:
     """Whether others than this machine reach the endpoint, as far as is known."""
-    process = _process(deployment)
+    process = deployment.process
     if process is not None and process.address is not None:
         return not _is_loopback(process.address)
     return not _is_loopback(_host(deployment))

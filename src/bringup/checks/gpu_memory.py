@@ -47,10 +47,10 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     absent = tuple(_absent(deployment.wanted.gpus, host))
     if not host.gpus:
         return Judgement(findings=absent or (_no_rows(host),))
-    meant = _meant(deployment.wanted.gpus, host)
+    meant = host.gpus_named(deployment.wanted.gpus)
     if after is None or not after.gpus:
         return Judgement(findings=(*absent, *_second_reading(after)))
-    changes = tuple(_Change(name=_name(gpu), before=gpu, after=_same(gpu, after)) for gpu in meant)
+    changes = tuple(_Change(name=gpu.label, before=gpu, after=_same(gpu, after)) for gpu in meant)
     findings = (*absent, *_lost(changes), *_growth(changes), *_unread(changes))
     figures = tuple(
         Measurement(name=f"growth of memory used, {change.name}", value=change.growth, unit="bytes")
@@ -60,10 +60,10 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 
 def _absent(wanted: tuple[str, ...], host: HostSnapshot) -> Iterator[Finding]:
-    missing = tuple(name for name in wanted if not any(_is_named(gpu, name) for gpu in host.gpus))
+    missing = tuple(name for name in wanted if not any(gpu.is_named(name) for gpu in host.gpus))
     if not missing:
         return
-    there = ", ".join(_name(gpu) for gpu in host.gpus) or host.gpu_state or "none"
+    there = ", ".join(gpu.label for gpu in host.gpus) or host.gpu_state or "none"
     is_known = bool(host.gpus) or _has_none(host)
     said = "not there" if is_known else "could not be looked for"
     yield Finding(
@@ -76,39 +76,12 @@ def _absent(wanted: tuple[str, ...], host: HostSnapshot) -> Iterator[Finding]:
     )
 
 
-def _is_named(gpu: Gpu, name: str) -> bool:
-    """Whether `name` is this GPU's index, UUID (or its beginning, as nvidia-smi takes it) or PCI bus id."""
-    plain = name.strip().lower()
-    if plain.isdigit():
-        return gpu.index == int(plain)
-    if plain.startswith(("gpu-", "mig-")):
-        return gpu.uuid is not None and gpu.uuid.lower().startswith(plain)
-    return gpu.bus_id is not None and _bus(gpu.bus_id) == _bus(plain)
-
-
-def _bus(text: str) -> str:
-    """A PCI address without domain 0: `00000000:06:00.0`, `0000:06:00.0` and `06:00.0` are one."""
-    parts = text.lower().split(":")
-    domain = "".join(parts[:-2]).lstrip("0")
-    return ":".join([domain, *parts[-2:]])
-
-
-def _meant(wanted: tuple[str, ...], host: HostSnapshot) -> tuple[Gpu, ...]:
-    if not wanted:
-        return host.gpus
-    return tuple(gpu for gpu in host.gpus if any(_is_named(gpu, name) for name in wanted))
-
-
 def _same(gpu: Gpu, after: HostSnapshot) -> Gpu | None:
     for field in ("uuid", "bus_id", "index"):
         value = getattr(gpu, field)
         if value is not None:
             return next((other for other in after.gpus if getattr(other, field) == value), None)
     return None
-
-
-def _name(gpu: Gpu) -> str:
-    return f"GPU {gpu.index}" if gpu.index is not None else f"GPU {gpu.bus_id or gpu.uuid or '?'}"
 
 
 def _has_none(host: HostSnapshot) -> bool:

@@ -62,7 +62,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         severity=Severity.OK,
         summary=f"{_said(pace)}, first token after {seconds_text(pace.first_token_s)}",
         expected=expected,
-        explanation="one short stream in passing; `bringup bench` measures properly",
+        explanation="one short stream in passing: it says nothing about many at once",
         evidence=(
             Evidence(
                 source="answer speed/stream", text=f"{pace.tokens} tokens, {reply.content_events} events"
@@ -103,7 +103,8 @@ def _spread(reply: ChatReply) -> str:
 def _said(pace: _Pace) -> str:
     about = "about " if pace.is_estimated else ""
     why = " (estimated: events and tokens do not come one by one)" if pace.is_estimated else ""
-    return f"{about}{pace.tokens_per_s:.3g} tokens/s{why}"
+    figure = f"{pace.tokens_per_s:.3g}" if pace.tokens_per_s < 1000 else f"{pace.tokens_per_s:,.0f}"
+    return f"{about}{figure} tokens/s{why}"
 
 
 def _engine_figure(reply: ChatReply, pace: _Pace) -> tuple[Evidence, ...]:
@@ -123,7 +124,7 @@ def _unmeasured(summary: str, expected: str) -> Finding:
         summary=summary,
         expected=expected,
         explanation="speed needs an answer that arrives in pieces",
-        action="see what `streaming` says, then run `bringup bench`",
+        action="see what `streaming` says, then verify again",
     )
 
 

@@ -20,6 +20,9 @@ _PROMPT = "Count from 1 to 20."
 _TOKENS = {Depth.QUICK: 20, Depth.DEFAULT: 40, Depth.FULL: 64}
 _LUMP_EVENTS = 8  # fewer events say nothing about how they were delivered
 _LUMP_S = 0.02  # an answer that is whole sooner than this may fit one packet
+_LUMP_BEGINS = (
+    0.25  # guess: of the answer's time; a buffer of 4 kB holds some 25 events, most of such an answer
+)
 _SOURCE = "answer streaming/streamed"
 
 
@@ -203,9 +206,12 @@ def _wrong_count(reply: ChatReply, tokens: int, whole: ChatReply | Fault) -> str
 
 
 def _is_lump(answer: Answer) -> bool:
-    """Whether the text of a long answer came in one or two reads, though it took its time."""
+    """Whether the text of a long answer came in one or two reads, though it took its time.
+
+    What buffers holds the beginning back too; text that began early and then stood still met a busy machine.
+    """
     times = read_reply(answer).event_times
-    if len(times) < _LUMP_EVENTS or times[-1] < _LUMP_S:
+    if len(times) < _LUMP_EVENTS or times[-1] < _LUMP_S or times[0] < _LUMP_BEGINS * times[-1]:
         return False
     return len(set(times)) <= max(2, len(times) // 8)
 

@@ -1,6 +1,7 @@
 """The `bringup` command: names, modules and one-line helps; a command is imported when it is run."""
 
 import importlib
+import io
 import os
 import sys
 from typing import NoReturn
@@ -9,6 +10,7 @@ import click
 
 from bringup import __version__
 from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError
+from bringup.parse.redact import redact
 
 # One line per command, so that `bringup --help` imports none of them.
 COMMANDS = {
@@ -74,6 +76,11 @@ def split_engine_command(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def main() -> NoReturn:
     """Run the command line and exit with its documented code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal of few letters is no reason to end in a traceback
     try:
         own, engine_command = split_engine_command(sys.argv[1:])
         code = bringup.main(args=own, prog_name="bringup", standalone_mode=False, obj=engine_command)
@@ -85,12 +92,13 @@ def main() -> NoReturn:
         print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        # it quotes what was typed
+        click.UsageError(redact(error.format_message()), getattr(error, "ctx", None)).show()
         sys.exit(EXIT_USAGE)
     except BringupError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"error: {redact(error.message)}", file=sys.stderr)
         if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+            print(f"hint: {redact(error.hint)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): say nothing, and keep Python from trying again.

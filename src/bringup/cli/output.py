@@ -1,5 +1,6 @@
 """Where a report goes: text or JSON or Markdown on standard output, files where they were asked for."""
 
+import io
 import os
 import shutil
 import sys
@@ -40,7 +41,7 @@ def terminal_width() -> int:
 def emit(report: Report, recording: Recording | None, options: OutputOptions) -> None:
     """Write everything that was asked for."""
     if options.format == "json":
-        sys.stdout.write(render_json(report))
+        write_json(render_json(report))
     elif options.format == "markdown":
         sys.stdout.write(render_markdown(report))
     else:
@@ -56,6 +57,13 @@ def emit(report: Report, recording: Recording | None, options: OutputOptions) ->
         write(options.svg, render_svg(report, title="bringup verify"))
     if options.record is not None and recording is not None:
         save(options.record, recording)
+
+
+def write_json(text: str) -> None:
+    """JSON on standard output: UTF-8, whatever the terminal speaks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(text)
 
 
 def write(path: Path, text: str) -> None:

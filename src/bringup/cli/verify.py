@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 import click
+from click.core import ParameterSource
 
 from bringup.cli.output import OutputOptions, emit
 from bringup.cli.progress import ProgressLine
@@ -16,6 +17,10 @@ from bringup.transport.http_stream import Target, target_of
 from bringup.values.deployment import Depth, Wanted
 from bringup.values.engine import EngineSpec
 
+_WITH_RECORDING = frozenset(
+    {"from_file", "record", "format_", "junit", "svg", "show_all", "no_color", "quiet"}
+)  # options that say what becomes of a report, not how it comes about
+
 
 @click.command("verify", context_settings={"ignore_unknown_options": False})
 @click.argument("url", required=False)
@@ -23,14 +28,23 @@ from bringup.values.engine import EngineSpec
 @click.option("--gpus", metavar="0-3", help="GPUs that carry the model: indices, UUIDs or PCI bus ids.")
 @click.option("--model", metavar="ID", help="The model id that must be served.")
 @click.option(
-    "--context", "context_tokens", type=int, metavar="N", help="Context length that must be served."
+    "--context",
+    "context_tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Context length that must be served.",
 )
-@click.option("--long-context", type=int, metavar="N", help="Tokens of the needle exercise.")
+@click.option("--long-context", type=click.IntRange(1), metavar="N", help="Tokens of the needle exercise.")
 @click.option("--quick", "depth", flag_value="quick", help="Under 10 s of requests on a small model.")
 @click.option("--full", "depth", flag_value="full", help="Every check.")
 @click.option("--only", multiple=True, metavar="CHECK", help="Only this check (repeatable).")
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not this check (repeatable).")
-@click.option("--budget", type=float, metavar="S", help="Seconds for all requests together.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds for all requests together.",
+)
 @click.option("--unit", metavar="NAME", help="systemd unit of the engine, instead of asking the port.")
 @click.option("--container", metavar="NAME", help="Container of the engine, instead of asking the port.")
 @click.option(
@@ -62,11 +76,46 @@ def command(ctx: click.Context, url: str | None, **options: object) -> None:
       bringup verify --host gpubox -- vllm serve MiniMaxAI/MiniMax-M2.5 --tensor-parallel-size 4
       bringup verify --from monday.json.gz
 
-    Without URL the one engine that runs on the machine is taken. After `--` comes the engine's own command
+    Without URL the one engine that runs on the machine is taken. A recording is judged as it was taken:
+    `--from` goes with options of the output alone. After `--` comes the engine's own command
     line: what it wants (model, context, port) is what is verified.
     """
     engine_command = cast("tuple[str, ...]", ctx.obj or ())
+    if options["from_file"] is not None:
+        _refuse_beside_recording(ctx, engine_command)
+    for text in (url, *engine_command, *options.values()):
+        if isinstance(text, str) and not _is_unicode(text):
+            raise UsageError(f"an argument is not UTF-8: `{text!a}`")
     ctx.exit(_run(url, engine_command, options))
+
+
+def _refuse_beside_recording(ctx: click.Context, engine_command: tuple[str, ...]) -> None:
+    """Refuses what a replay would have to leave out in silence."""
+    typed = [
+        "URL" if isinstance(one, click.Argument) else one.opts[0]
+        for one in ctx.command.params
+        if one.name not in _WITH_RECORDING
+        and ctx.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+        and not _is_other_value(one, ctx)
+    ]
+    typed += ["-- ENGINE COMMAND"] if engine_command else []
+    if typed:
+        raise UsageError(
+            f"`--from` replays what was recorded, so it cannot take {' and '.join(typed)}",
+            hint="leave that out, or verify the endpoint itself",
+        )
+
+
+def _is_other_value(parameter: click.Parameter, ctx: click.Context) -> bool:
+    """Whether it is the flag for another value of the option that was typed: `--quick` beside `--full`."""
+    if not isinstance(parameter, click.Option) or not parameter.is_flag or parameter.is_bool_flag:
+        return False
+    return parameter.flag_value != ctx.params[parameter.name or ""]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written down; bytes of the command line that are not UTF-8 cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _run(url: str | None, engine_command: tuple[str, ...], options: dict[str, object]) -> int:
@@ -89,8 +138,6 @@ async def _verified(
 ) -> Verification:
     from_file = _path(options["from_file"])
     if from_file is not None:
-        if url is not None or options["host"] is not None:
-            raise UsageError("`--from` replays a recording: it takes no URL and no --host")
         request, world = replayed(from_file)
         return await verify(request, world)
     host = _text(options["host"])
@@ -116,7 +163,7 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
             model=_text(options["model"]),
             context_tokens=_number(options["context_tokens"]),
             long_context_tokens=_number(options["long_context"]),
-            gpus=gpu_names(_text(options["gpus"]) or ""),
+            gpus=() if options["gpus"] is None else gpu_names(str(options["gpus"])),
         ),
         has_api_key=target.api_key is not None,
         is_tls=target.scheme == "https",
@@ -133,6 +180,9 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
 def gpu_names(text: str) -> tuple[str, ...]:
     """Indices, UUIDs or bus ids out of `0-3,5` or `GPU-..,0000:06:00.0`.
 
+    Raises:
+        UsageError: no GPU, or a range that runs backwards.
+
     >>> gpu_names("0-2,5")
     ('0', '1', '2', '5')
     """
@@ -141,8 +191,12 @@ def gpu_names(text: str) -> tuple[str, ...]:
         first, dash, last = part.partition("-")
         if dash and first.isdigit() and last.isdigit():
             names += [str(index) for index in range(int(first), int(last) + 1)]
+            if int(first) > int(last):
+                raise UsageError(f"`{part}` is no range of GPUs", hint=f"wanted `{last}-{first}`")
         else:
             names.append(part)
+    if not names:
+        raise UsageError(f"`--gpus {text}` names no GPU", hint="wanted indices, UUIDs or PCI bus ids: `0-3`")
     return tuple(names)
 
 

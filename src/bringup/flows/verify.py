@@ -171,7 +171,7 @@ def engine_spec(argv: Sequence[str]) -> EngineSpec:
     if spec is None:
         known = ", ".join(engine.display_name for engine in engines.values() if engine.read_command)
         raise UsageError(
-            f"`{' '.join(argv)}` starts no engine that is known here", hint=f"known are: {known}"
+            f"`{' '.join(redact_argv(argv))}` starts no engine that is known here", hint=f"known are: {known}"
         )
     return spec
 
@@ -247,10 +247,8 @@ def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot
 def _running_spec(request: VerifyRequest, host: HostSnapshot | None) -> EngineSpec | None:
     """What the command line of the process behind the port wants."""
     engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
-    for process in host.engines if host is not None else ():
-        if process.port == request.target.port:
-            return spec_of(engines, process.argv)
-    return None
+    process = host.engine_on(request.target.port) if host is not None else None
+    return spec_of(engines, process.argv) if process is not None else None
 
 
 def _wanted(request: VerifyRequest) -> Wanted:

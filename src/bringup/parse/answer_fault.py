@@ -65,12 +65,12 @@ _VERDICTS = {
     FaultKind.SERVER_ERROR: (
         Severity.FAILURE,
         "clients get an error instead of an answer",
-        "read the engine's log around this time (`bringup diagnose` does)",
+        "read the engine's log around this time",
     ),
     FaultKind.ENGINE_ERROR: (
         Severity.FAILURE,
         "the engine began to answer and gave up; clients that look at the status alone take it for a success",
-        "read the engine's log around this time (`bringup diagnose` does)",
+        "read the engine's log around this time",
     ),
     FaultKind.NOT_A_REPLY: (
         Severity.FAILURE,

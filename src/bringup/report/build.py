@@ -7,7 +7,7 @@ from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
 from bringup.units import mib_text, seconds_text
 from bringup.values.deployment import Deployment
 from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
-from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.report import Cell, Report, Table
 
 SECTIONS = ("function", "resources", "capacity")
@@ -16,6 +16,13 @@ _TITLES = {
     Severity.NOTE: "works",
     Severity.UNKNOWN: "works, not fully measured",
     Severity.WARNING: "works, with warnings",
+    Severity.FAILURE: "broken",
+}
+_TITLES_UNTRIED = {  # no function check came out good: nobody may say "works"
+    Severity.OK: "not exercised",
+    Severity.NOTE: "not exercised",
+    Severity.UNKNOWN: "not measured",
+    Severity.WARNING: "not measured, with warnings",
     Severity.FAILURE: "broken",
 }
 
@@ -55,7 +62,7 @@ def build_report(
     severity = worst(findings)
     return Report(
         kind="verify",
-        verdict=_TITLES[severity],
+        verdict=(_TITLES if _good(_function(ordered)) else _TITLES_UNTRIED)[severity],
         title=_title(deployment),
         paragraph=_paragraph(deployment, ordered, findings, measurements),
         findings=findings,
@@ -102,15 +109,24 @@ def _paragraph(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def _function(judged: Sequence[Judged]) -> list[Judged]:
+    return [one for one in judged if one.section == "function"]
+
+
+def _good(function: Sequence[Judged]) -> list[Judged]:
+    """The checks that were measured and found nothing that is broken."""
+    return [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
+
+
 def _function_sentence(judged: Sequence[Judged]) -> str:
-    function = [one for one in judged if one.section == "function"]
+    function = _function(judged)
     broken = [one for one in function if one.severity is Severity.FAILURE]
-    good = [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
+    good = _good(function)
     count = f"{len(good)} of {len(function)} function checks are good"
     if not function:
         return "No function check was run."
     if not broken:
-        return f"It answers: {count}."
+        return f"{'It answers' if good else 'Whether it works is not known'}: {count}."
     names = _listing([one.title for one in broken])
     first = next(finding for finding in broken[0].judgement.findings if finding.severity is Severity.FAILURE)
     return f"It does not work: {names} failed ({count}). {_sentence(first.summary)}"
@@ -128,10 +144,13 @@ def _notes_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
 
 def _speed_sentence(measurements: Sequence[Measurement]) -> str:
     by_name = {measurement.name: measurement.value for measurement in measurements}
-    speed, first = by_name.get("single-stream speed"), by_name.get("time to first token")
+    counted, estimated = (by_name.get(f"single-stream speed{how}") for how in ("", " (estimated)"))
+    speed, first = estimated if counted is None else counted, by_name.get("time to first token")
     if not isinstance(speed, int | float):
         return ""
-    text = f"One stream runs at {speed:.3g} tokens/s"
+    about = "about " if counted is None else ""
+    pace = f"{speed:.3g}" if speed < 1000 else f"{speed:,.0f}"
+    text = f"One stream runs at {about}{pace} tokens/s"
     return (
         f"{text}, first token after {seconds_text(first)}." if isinstance(first, int | float) else f"{text}."
     )
@@ -149,20 +168,21 @@ def _capacity_sentence(deployment: Deployment) -> str:
 
 
 def _gpu_sentence(deployment: Deployment) -> str:
-    host = deployment.host
+    host, gpus = deployment.host, deployment.gpus
     if host is None:
         return "GPUs were not looked at: name their machine with --host."
     if not host.gpus:
         state = host.gpu_state or "No GPU was seen"
         return _sentence(state)
-    used = [gpu for gpu in host.gpus if gpu.memory_used is not None]
-    if not used:
-        return f"{len(host.gpus)} GPUs, none of which reports its memory."
-    tightest = min(used, key=lambda gpu: gpu.memory_headroom if gpu.memory_headroom is not None else 0)
-    left = tightest.memory_headroom
-    if left is None:
-        return f"{len(host.gpus)} GPUs."
-    return f"{len(host.gpus)} GPUs; the tightest is GPU {tightest.index} with {mib_text(left)} really left."
+    of_all = f" of {len(host.gpus)}" if deployment.wanted.gpus else ""
+    count = f"{len(gpus)}{of_all} GPU{'' if len(host.gpus) == 1 else 's'}"
+    left = [(room, gpu.label) for gpu in gpus if (room := gpu.memory_headroom) is not None]
+    if not left:
+        return f"{count}; how much memory is left on them is not told."
+    room, label = min(left)
+    silent = [gpu.label for gpu in gpus if gpu.memory_headroom is None]
+    untold = f"; {_listing(silent)} told no figure" if silent else ""
+    return f"{count}; the tightest is {label} with {mib_text(room)} really left{untold}."
 
 
 def _unknown_sentence(judged: Sequence[Judged]) -> str:
@@ -243,7 +263,7 @@ def _engine_table(deployment: Deployment) -> Table:
         ("proxy in front", engine.proxy),
     ]
     rows += [("identified by", text) for text in engine.evidence[:3]]
-    process = _process_of(deployment)
+    process = deployment.process
     if process is not None:
         rows += [("process", str(process.pid)), ("command", " ".join(process.argv) or None)]
         if process.unit is not None:
@@ -251,14 +271,6 @@ def _engine_table(deployment: Deployment) -> Table:
     return Table(
         title="Engine", columns=("what", "value"), rows=tuple(row for row in rows if row[1] is not None)
     )
-
-
-def _process_of(deployment: Deployment) -> EngineProcess | None:
-    """The engine process that listens on the endpoint's port."""
-    if deployment.host is None:
-        return None
-    port = deployment.url.rpartition(":")[2].split("/")[0]
-    return next((one for one in deployment.host.engines if str(one.port) == port), None)
 
 
 def _gpu_table(host: HostSnapshot) -> Table:

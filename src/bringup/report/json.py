@@ -23,6 +23,7 @@ _WIRE_NAMES = {
     "swap_free": "swap_free_bytes",
     "shm_total": "shm_total_bytes",
     "shm_available": "shm_available_bytes",
+    "memory_limit": "memory_limit_bytes",
     "resident": "resident_bytes",
     "size": "size_bytes",
     "available": "available_bytes",

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
-from bringup.values.host import HostSnapshot
+from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+
+_USUAL_PORTS = {"http": 80, "https": 443}
 
 
 class Depth(IntEnum):
@@ -49,3 +51,25 @@ class Deployment:
     host_after: HostSnapshot | None = None  # after them
     has_api_key: bool = False
     is_tls: bool = False
+
+    @property
+    def port(self) -> int | None:
+        """The port of `url`, the scheme's own where it names none."""
+        scheme, _, rest = self.url.partition("://")
+        named = rest.partition("/")[0].rpartition(":")[2]
+        return int(named) if named.isdigit() else _USUAL_PORTS.get(scheme)
+
+    @property
+    def process(self) -> EngineProcess | None:
+        """The process that listens on the endpoint's port, where it was seen."""
+        return self.host.engine_on(self.port) if self.host is not None else None
+
+    @property
+    def process_after(self) -> EngineProcess | None:
+        """The same after the exercises."""
+        return self.host_after.engine_on(self.port) if self.host_after is not None else None
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that are meant: those the user named, else all of the host."""
+        return self.host.gpus_named(self.wanted.gpus) if self.host is not None else ()

@@ -101,10 +101,40 @@ class Gpu:
 
     @property
     def memory_headroom(self) -> int | None:
-        """Bytes that can still be allocated: total - reserved - used (drivers from R510 on)."""
-        if self.memory_total is None or self.memory_used is None:
-            return None
-        return self.memory_total - (self.memory_reserved or 0) - self.memory_used
+        """Bytes that can still be allocated: total - reserved - used, which is what the driver calls free.
+
+        Drivers before R510 count what they reserve as used and tell no reserve: there only their own figure
+        says it. None when neither is told: without the reserve the difference would promise too much.
+        """
+        if self.memory_total is None or self.memory_used is None or self.memory_reserved is None:
+            return self.memory_free
+        return self.memory_total - self.memory_reserved - self.memory_used
+
+    @property
+    def label(self) -> str:
+        """What people call it: "GPU 0", by its address where it has no index."""
+        return f"GPU {self.index if self.index is not None else self.bus_id or self.uuid or '?'}"
+
+    def is_named(self, name: str) -> bool:
+        """Whether `name` is its index, UUID (or the beginning of it, as nvidia-smi takes it) or PCI bus id.
+
+        >>> gpu = Gpu(index=0, uuid="GPU-5f1c", bus_id="0000:06:00.0")
+        >>> [gpu.is_named(name) for name in ("0", "GPU-5f", "06:00.0", "00000000:06:00.0", "1")]
+        [True, True, True, True, False]
+        """
+        plain = name.strip().lower()
+        if plain.isdigit():
+            return self.index == int(plain)
+        if plain.startswith(("gpu-", "mig-")):
+            return self.uuid is not None and self.uuid.lower().startswith(plain)
+        return self.bus_id is not None and _without_domain(self.bus_id) == _without_domain(plain)
+
+
+def _without_domain(bus_id: str) -> str:
+    """A PCI address without domain 0: `00000000:06:00.0`, `0000:06:00.0` and `06:00.0` are one."""
+    parts = bus_id.lower().split(":")
+    domain = "".join(parts[:-2]).lstrip("0")
+    return ":".join([domain, *parts[-2:]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,3 +279,11 @@ class HostSnapshot:
     disks: tuple[Disk, ...] = ()
     engines: tuple[EngineProcess, ...] = ()
     missing: tuple[str, ...] = ()
+
+    def engine_on(self, port: int | None) -> EngineProcess | None:
+        """The engine that listens on `port`: several on one host are told apart by it."""
+        return next((one for one in self.engines if port is not None and one.port == port), None)
+
+    def gpus_named(self, names: tuple[str, ...]) -> tuple[Gpu, ...]:
+        """The GPUs that `names` mean: indices, UUIDs or PCI bus ids; all of them when there are none."""
+        return tuple(gpu for gpu in self.gpus if not names or any(map(gpu.is_named, names)))

@@ -22,7 +22,7 @@ class Report:
     """Verdict, findings (worst first), measurements and tables of one run."""
 
     kind: str  # "verify"
-    verdict: str  # "works", "works, with warnings", "broken", "not fully measured", "not reachable"
+    verdict: str  # "works", "works, with warnings", "broken", "not measured"; the findings say more
     title: str  # one line: model, engine, place
     paragraph: str  # what a tired engineer acts on
     findings: tuple[Finding, ...] = ()

@@ -28,7 +28,7 @@ def test_equal(make):
     assert result.rounds == 3
 
 
-@pytest.mark.parametrize(("depth", "crowd"), [(Depth.DEFAULT, 8), (Depth.FULL, 16)])
+@pytest.mark.parametrize(("depth", "crowd"), [(Depth.DEFAULT, 16), (Depth.FULL, 16)])
 def test_the_crowd_is_asked_at_once_and_greedily(make, depth, crowd):
     result = run(make, depth=depth)
     others = [ask for ask in result.asked if ask.key.startswith("other")]
@@ -85,7 +85,7 @@ def test_errors_in_a_crowd_are_a_failure(make):
     answers = {key: make.error(key, 500, "CUDA error") for key in ("other 1", "among 2")}
     result = run(make, answers=answers)
     assert make.found(result.judgement) == {"determinism.concurrency": "failure"}
-    assert "2 of 11 requests failed when asked at the same time" in result.judgement.findings[0].summary
+    assert "2 of 19 requests failed when asked at the same time" in result.judgement.findings[0].summary
 
 
 def test_a_rate_limit_is_not_measured(make):

@@ -112,6 +112,16 @@ def test_one_lump_at_the_end(make):
     assert judged(make, make.stream("streamed", PIECES, times=[2.0] * 12)) == {"streaming.lump": "warning"}
 
 
+def test_a_buffer_that_is_flushed_when_it_is_full_makes_lumps_too(make):
+    times = [2.0] * 8 + [3.0] * 4
+    assert judged(make, make.stream("streamed", PIECES, times=times)) == {"streaming.lump": "warning"}
+
+
+def test_a_stall_after_an_early_beginning_is_no_buffer(make):
+    times = [0.0035] * 3 + [0.114] * 9
+    assert judged(make, make.stream("streamed", PIECES, times=times)) == {"streaming": "ok"}
+
+
 def test_a_fast_answer_in_one_packet_is_no_lump(make):
     assert judged(make, make.stream("streamed", PIECES, times=[0.01] * 12)) == {"streaming": "ok"}
 

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from bringup.values.finding import Severity
+from bringup.values.deployment import Wanted
+from bringup.values.finding import Measurement, Severity
 
 
 def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, report_of):
@@ -16,6 +17,27 @@ def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, rep
     for severity, verdict, code in expected:
         report = report_of(deployment, judged("a", Severity.OK, "fine"), judged("b", severity, "so it is"))
         assert (report.verdict, report.exit_code) == (verdict, code)
+
+
+def test_without_one_good_function_check_nobody_says_works(deployment, judged, report_of):
+    expected = [
+        (Severity.OK, "not exercised", 0),
+        (Severity.UNKNOWN, "not measured", 7),
+        (Severity.WARNING, "not measured, with warnings", 1),
+        (Severity.FAILURE, "broken", 1),
+    ]
+    for severity, verdict, code in expected:
+        report = report_of(deployment, judged("gpu_memory", severity, "so it is", section="resources"))
+        assert (report.verdict, report.exit_code) == (verdict, code)
+    report = report_of(deployment, judged("fact", Severity.UNKNOWN, "no answer came"))
+    assert report.verdict == "not measured"
+    assert "Whether it works is not known: 0 of 1 function checks are good." in report.paragraph
+
+
+def test_an_estimated_speed_is_told_as_one(deployment, judged, report_of):
+    speed = Measurement(name="single-stream speed (estimated)", value=2088.4, unit="tokens/s")
+    report = report_of(deployment, judged("speed", Severity.OK, "fast", measurements=(speed,)))
+    assert "One stream runs at about 2,088 tokens/s." in report.paragraph
 
 
 def test_a_warning_beside_something_unknown_is_a_warning(deployment, judged, report_of):
@@ -40,6 +62,26 @@ def test_the_paragraph_says_what_failed_how_fast_and_what_is_left(report):
     assert "8 GPUs; the tightest is GPU 0 with 530 MiB really left" in report.paragraph
     assert "Not measured: does code" in report.paragraph
     assert report.paragraph.endswith("Next: Look at the quantisation.")
+
+
+@pytest.mark.parametrize("names", [("4", "5"), ("GPU-00000004", "gpu-00000005"), ("05:00.0", "0000:06:00.0")])
+def test_the_tightest_gpu_is_looked_for_among_those_meant(deployment, judged, report_of, names):
+    host = deployment.host
+    gpus = tuple(replace(gpu, bus_id=f"0000:{gpu.index + 1:02x}:00.0") for gpu in host.gpus)
+    meant = replace(deployment, host=replace(host, gpus=gpus), wanted=Wanted(gpus=names))
+    paragraph = report_of(meant, judged("fact", Severity.OK, "Paris")).paragraph
+    assert "2 of 8 GPUs; the tightest is GPU 4 with 97,248 MiB really left." in paragraph
+
+
+def test_a_gpu_that_tells_no_memory_is_neither_full_nor_left_out_in_silence(deployment, judged, report_of):
+    first, *others = deployment.host.gpus
+    silent = replace(first, memory_used=None, memory_reserved=None)
+    host = replace(deployment.host, gpus=(silent, *others))
+    paragraph = report_of(replace(deployment, host=host), judged("fact", Severity.OK, "Paris")).paragraph
+    assert "the tightest is GPU 1 with 530 MiB really left; GPU 0 told no figure." in paragraph
+    dumb = replace(deployment, host=replace(host, gpus=(silent,)))
+    paragraph = report_of(dumb, judged("fact", Severity.OK, "Paris")).paragraph
+    assert "1 GPU; how much memory is left on them is not told." in paragraph
 
 
 def test_a_weak_model_is_named_as_weak(deployment, judged, report_of):

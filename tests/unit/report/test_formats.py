@@ -1,13 +1,17 @@
+import inspect
 import json
 import re
+from dataclasses import make_dataclass
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from bringup.report.json import render_json
+from bringup.report.json import plain_record, render_json
 from bringup.report.junit import render_junit
 from bringup.report.markdown import render_markdown
 from bringup.report.text import render_svg, render_text
+from bringup.values import engine, host
+from bringup.values import report as report_values
 from bringup.values.finding import Evidence, Severity
 
 NUMBERS = ("96,721", "97,887", "530", "84.04", "0.0531", "131,072", "563,000")
@@ -65,6 +69,18 @@ def test_json_names_units_and_writes_from_and_to(report):
     fix = value["findings"][0]["fixes"][0]
     assert (fix["from"], fix["to"]) == ("auto", "bfloat16")
     assert [one["value"] for one in value["measurements"]] == [84.04, 0.0531, None]
+
+
+UNITS = {"bytes": "_bytes", "watts": "_w", "degrees Celsius": "_c", "MHz": "_mhz", "Unix time, seconds": "_s"}
+
+
+@pytest.mark.parametrize("module", [engine, host, report_values], ids=lambda module: module.__name__)
+def test_every_field_with_a_unit_names_it_in_json(module):
+    source = inspect.getsource(module)
+    for name, comment in re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.MULTILINE):
+        suffix = next((suffix for words, suffix in UNITS.items() if comment.startswith(words)), "")
+        written = list(plain_record(make_dataclass("Record", [name])(1)))
+        assert all(one.endswith(suffix) for one in written), f"{name}: {comment}"
 
 
 def test_junit_counts_and_survives_control_characters(report):

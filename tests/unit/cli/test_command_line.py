@@ -1,0 +1,114 @@
+"""The command line from outside: what it refuses, and that it never repeats a secret."""
+
+import io
+import sys
+
+import pytest
+
+from bringup.cli.main import main
+from bringup.cli.output import write_json
+from bringup.cli.verify import gpu_names
+from bringup.errors import EXIT_OK, EXIT_USAGE, UsageError
+
+SECRET = "hunter2hunter2"  # made up, and of no known form: only its place says what it is
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The exit code and both outputs of one command line."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bringup", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", ":1", "--", "mystery", "serve", "--api-key", SECRET),
+        ("verify", ":1", "--", "env", f"HF_TOKEN={SECRET}", "mystery"),
+        ("verify", f"ftp://user:{SECRET}@gpubox:8000"),
+        ("verify", f"http://user:{SECRET}@gpubox:port"),
+        ("verify", ":1", f"http://user:{SECRET}@gpubox:8000"),
+        ("verify", ":1", "--only", f"--api-key={SECRET}"),
+    ],
+)
+def test_no_error_repeats_a_secret(run, arguments):
+    code, out, err = run(*arguments)
+    assert code == EXIT_USAGE
+    assert "[redacted]" in err
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("http://gpubox:8000",), "URL"),
+        (("--host", "gpubox"), "--host"),
+        (("--gpus", "0"), "--gpus"),
+        (("--full",), "take --full"),
+        (("--only", "fact"), "--only"),
+        (("--insecure",), "--insecure"),
+        (("--budget", "3"), "--budget"),
+        (("--", "vllm", "serve", "m"), "ENGINE COMMAND"),
+    ],
+)
+def test_a_replay_takes_nothing_that_it_would_leave_out_in_silence(run, tmp_path, arguments, named):
+    file = tmp_path / "recording.json.gz"
+    file.write_bytes(b"")
+    code, _, err = run("verify", "--from", str(file), *arguments)
+    assert code == EXIT_USAGE
+    assert "`--from` replays what was recorded" in err
+    assert named in err
+
+
+@pytest.mark.parametrize("text", ["3-0", "", ",", " , "])
+def test_gpus_that_name_none_are_refused_rather_than_taken_for_all(text):
+    with pytest.raises(UsageError, match="GPU"):
+        gpu_names(text)
+
+
+@pytest.mark.parametrize("text", ["0", "GPU-5f1c,MIG-2", "0000:06:00.0"])
+def test_gpus_by_index_uuid_and_bus_id(text):
+    assert gpu_names(text) == tuple(text.split(","))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--budget", "0"),
+        ("--budget", "-1"),
+        ("--context", "0"),
+        ("--long-context", "-5"),
+        ("--model", "a\udcff"),
+    ],
+)
+def test_values_that_mean_nothing_are_usage_errors(run, arguments):
+    code, _, err = run("verify", ":1", *arguments)
+    assert code == EXIT_USAGE
+    assert "Traceback" not in err
+
+
+def test_json_is_utf_8_whatever_the_terminal_speaks(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    write_json('{"text": "\u00e9"}')
+    out.flush()
+    assert out.buffer.getvalue() == '{"text": "\u00e9"}'.encode()
+
+
+def test_a_terminal_of_few_letters_gets_question_marks_and_every_number(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["bringup", "checks"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == EXIT_OK
+    out.write("\u2500 96,721 MiB \u00e9")
+    out.flush()
+    assert out.buffer.getvalue().endswith(b"? 96,721 MiB ?")
