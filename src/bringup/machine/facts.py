@@ -234,8 +234,8 @@ def _in_kubernetes(sections: Mapping[str, str]) -> bool:
 def _clock_skew(taken_at: float, result: CommandResult | None) -> float | None:
     """Seconds that the host's clock is ahead of ours, good to half the round trip.
 
-    `taken_at` is our time when the question left. Without the length of the round trip there is no bound
-    on the error, so there is no value either.
+    The question left a round trip before its answer came, or, where the runner did not note that moment, at
+    `taken_at`. Without the length of the round trip the error has no bound, so there is no value either.
     """
     if result is None or result.elapsed_s is None:
         return None
@@ -244,7 +244,8 @@ def _clock_skew(taken_at: float, result: CommandResult | None) -> float | None:
         return None
     # A clock of whole seconds (busybox) stands half a second back on average.
     host = float(match[0]) if match[2] else float(match[0]) + 0.5
-    return host - taken_at - result.elapsed_s / 2
+    asked_at = taken_at if result.received_at is None else result.received_at - result.elapsed_s
+    return host - asked_at - result.elapsed_s / 2
 
 
 SUBJECT = Subject(questions=_questions, read=_read)

@@ -26,7 +26,7 @@ class Problem(StrEnum):
 class Ask:
     """One HTTP request to the endpoint under test. `path` is relative to the base URL's root.
 
-    `body` is sent as it stands (JSON text, or deliberately broken bytes as latin-1 text).
+    `body` is sent as UTF-8; lone surrogates become the bytes they stand for ("surrogateescape").
     """
 
     key: str  # unique within its check
