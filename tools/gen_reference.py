@@ -102,7 +102,8 @@ def checks_page() -> str:
         "What `bringup verify` checks. `--quick` runs those of depth quick, no option those of depth "
         "default, too, `--full` all. `--only NAME` and `--skip NAME` choose by name.\n\n"
         "Checks of the phase shared ask together; exclusive ones one at a time, on a quiet engine; hostile "
-        "ones last: they may break it. A check of the phase judge asks nothing and judges what is known."
+        "ones after them: they may break it; the last ones look at what is left of it. A check of the phase "
+        "judge asks nothing and judges what is known."
     )
     rows = [
         row(f"[`{name}`](#{name})", check.title, check.section, check.depth.name.lower(), check.phase)

@@ -162,7 +162,7 @@ def _all(replies: Replies) -> list[tuple[str, str, Answer]]:
 
 CHECK = Check(
     title="is still there afterwards",
-    phase="judge",
+    phase="last",
     depth=Depth.QUICK,
     asks=asks,
     judge=judge,

@@ -16,7 +16,7 @@ from bringup.transport import Endpoint
 from bringup.values.deployment import Deployment
 from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
 
-PHASES = ("shared", "exclusive", "hostile", "judge")
+PHASES = ("shared", "exclusive", "hostile", "last", "judge")
 _SILENT_ASKS = 2  # so many asks in a row without one byte: the endpoint hangs, the rest would only wait
 
 

@@ -29,7 +29,7 @@ def judged(make, *looks, before=None, after=None, **everyone):
 def test_asks_once_and_after_everybody(make):
     result = make.run(CHECK, make.deployment(), lambda ask: Answer(key=ask.key, status=200))
     assert [ask.path for ask in result.asked] == ["/health", "/v1/models"]
-    assert CHECK.phase == "judge"
+    assert CHECK.phase == "last"
 
 
 def test_still_there(make):
