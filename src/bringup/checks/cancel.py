@@ -81,13 +81,13 @@ def _freed_or_kept(deployment: Deployment, answers: Mapping[str, Answer]) -> Fin
     if not looks or (is_late and len(looks) < _LOOKS):
         return _unseen()
     # a late gauge's earlier values are from before it was written anew
-    return _seen(baseline, looks[-1:] if is_late else looks)
+    return _seen(baseline, looks[-1:] if is_late else looks, number=len(looks))
 
 
 def _is_counted(answers: Mapping[str, Answer], look: int) -> bool:
     """Whether the engine has counted one more aborted request since before."""
-    before, after = (_aborted(answers, key) for key in ("before", f"look {look}"))
-    return before is not None and after is not None and after > before
+    after = _aborted(answers, f"look {look}")
+    return after is not None and after > (_aborted(answers, "before") or 0)  # not listed until it is 1
 
 
 def _aborted(answers: Mapping[str, Answer], key: str) -> float | None:
@@ -206,10 +206,10 @@ def _unseen() -> Finding:
     )
 
 
-def _seen(baseline: int, looks: tuple[int, ...]) -> Finding:
+def _seen(baseline: int, looks: tuple[int, ...], *, number: int) -> Finding:
     row = Evidence(source="running requests", text=f"before {baseline}, after {', '.join(map(str, looks))}")
     if min(looks) <= baseline:
-        which = "at once" if looks[0] <= baseline else f"at look {len(looks)}"
+        which = "at once" if number == 1 else f"at look {number}"
         summary = f"the place of a client that hung up was free {which}"
         return Finding(
             id="cancel", severity=Severity.OK, summary=summary, expected=_EXPECTED, evidence=(row,)
@@ -227,7 +227,7 @@ def _seen(baseline: int, looks: tuple[int, ...]) -> Finding:
     return Finding(
         id="cancel",
         severity=Severity.WARNING,
-        summary=f"{looks[-1]} still running after a client hung up, at {len(looks)} looks",
+        summary=f"{looks[-1]} still running after a client hung up, at look {number}",
         expected=_EXPECTED,
         explanation="the engine goes on for nobody: under load, dead requests of impatient clients fill it",
         action="check that the proxy closes its connection to the engine when the client goes (nginx: "

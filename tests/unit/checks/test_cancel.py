@@ -37,7 +37,8 @@ class Engine:
             return self.make.error(ask.key, 404, "no metrics")
         body = METRIC[self.engine].format(self.counts.pop(0))
         if self.aborted:
-            body += f"sglang:num_aborted_requests_total {self.aborted.pop(0)}.0\n"
+            count = self.aborted.pop(0)
+            body += "" if count is None else f"sglang:num_aborted_requests_total {count}.0\n"
         return Answer(key=ask.key, status=200, body=body)
 
 
@@ -52,7 +53,7 @@ def test_freed_at_once(make, engine):
     assert result.rounds == 3
 
 
-@pytest.mark.parametrize("aborted", [(3, 4), (3, 3, 3, 4)])
+@pytest.mark.parametrize("aborted", [(3, 4), (3, 3, 3, 4), (None, 1)])
 def test_sglang_counts_the_hang_up(make, aborted):
     counts = [0] * len(aborted)
     result = run(make, Engine(make, counts, engine="sglang", aborted=aborted))
