@@ -1,11 +1,12 @@
 """The command line from outside: what it refuses, and that it never repeats a secret."""
 
 import io
+import json
 import sys
 
 import pytest
 
-from bringup.cli.main import main
+from bringup.cli.main import COMMANDS, main
 from bringup.cli.output import write_json
 from bringup.cli.verify import gpu_names
 from bringup.errors import EXIT_OK, EXIT_USAGE, UsageError
@@ -92,6 +93,26 @@ def test_values_that_mean_nothing_are_usage_errors(run, arguments):
     code, _, err = run("verify", ":1", *arguments)
     assert code == EXIT_USAGE
     assert "Traceback" not in err
+
+
+def test_the_checks_are_listed_as_text_and_as_json(run):
+    code, text, _ = run("checks")
+    listed = json.loads(run("checks", "--json")[1])
+    assert code == EXIT_OK
+    assert listed["schema"] == "bringup/checks/1"
+    names = [one["name"] for one in listed["checks"]]
+    assert names == [line.split()[0] for line in text.splitlines()]
+    assert {"name": "fact", "title": "answers a fact", "section": "function", "depth": "quick"} in listed[
+        "checks"
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_in_its_help(run, name):
+    code, text, _ = run(name, "--help")
+    assert code == EXIT_OK
+    assert "Examples:" in text
+    assert f"bringup {name}" in text.partition("Examples:")[2]
 
 
 def test_json_is_utf_8_whatever_the_terminal_speaks(monkeypatch):
