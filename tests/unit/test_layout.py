@@ -2,6 +2,7 @@
 
 import configparser
 import importlib
+import inspect
 import pkgutil
 import re
 import tomllib
@@ -41,6 +42,31 @@ def test_every_module_of_a_one_file_package_has_its_record_and_says_what_it_is(p
         f"{package}.{name} says nothing"
     )
     assert registry.load(package, attribute)[name] is getattr(module, attribute)
+    said = " ".join(inspect.getdoc(part) or "" for part in (module, *_files_of(module)))
+    assert re.search(r"\b(Source|Seen in): \S", said), (
+        f"{package}.{name} does not say where its facts come from"
+    )
+
+
+def _files_of(module):
+    """The modules of a folder; none of a single file."""
+    places = getattr(module, "__path__", ())
+    return [
+        importlib.import_module(f"{module.__name__}.{info.name}") for info in pkgutil.iter_modules(places)
+    ]
+
+
+FORMATS = sorted(
+    path.stem
+    for path in (ROOT / "src" / "bringup" / "parse").glob("*.py")
+    if re.match(r"nvidia_(?!frame)|df|proc$|prometheus|systemd|topo|pci|sse|chat$", path.stem)
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_reader_of_a_foreign_format_says_where_it_is_described(name):
+    doc = inspect.getdoc(importlib.import_module(f"bringup.parse.{name}"))
+    assert re.search(r"\bSource: \S", doc or ""), name
 
 
 def test_checks_have_titles_of_their_own_in_known_sections_and_phases():

@@ -3,6 +3,9 @@
 Arithmetic is the first thing that a damaged model loses while its sentences still sound right: 7 x 13 = 91
 needs every layer. A reasoning trace is looked for in every form, because a trace that reaches the answer is
 the most frequent fault of a reasoning model that otherwise works.
+
+Seen in: SmolLM2-135M-Instruct, which gives 77 for 7 x 13 with nothing broken; vLLM and SGLang put the
+trace into `reasoning_content` or `reasoning`, or leave it in the answer without a reasoning parser.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""Whether a function that the model writes does what it should: it is extracted and run, shut in."""
+"""Whether a function that the model writes does what it should: it is extracted and run, shut in.
+
+Seen in: SmolLM2-135M-Instruct at temperature 0, which writes `add` rightly with this wording and a Fibonacci
+that looks right and is wrong: only running it tells.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A prompt that is too long is refused with a reason, and the engine lives on.
 
-Source, for a prompt of 6,031 tokens and a context of 2,048: vLLM 0.32.0, SGLang 0.5.23 and llama.cpp answer
+Source: for a prompt of 6,031 tokens and a context of 2,048 vLLM 0.32.0, SGLang 0.5.23 and llama.cpp answer
 400 and name the limit; Ollama cuts the prompt in silence and answers 200.
 """
 

@@ -1,14 +1,18 @@
 """Who can use the endpoint: on which addresses it listens, whether a key is asked for, everywhere, and TLS.
 
-Asked without the key, and with a wrong one. vLLM guards only paths below `/v1`, so `/invocations` runs the
-model for everybody; llama.cpp lists models and its health to everybody by design.
+Asked without the key, and with a wrong one, at every path known to run the model.
+
+Source: vLLM 0.32.0 guards only paths below `/v1`, so `/invocations` runs the model for everybody; SGLang
+leaves `/health` and `/metrics` open; llama.cpp lists models and its health to everybody by design.
 """
 
 import ipaddress
+import json
 import re
 
 from bringup.checks import Batch, Check, Replies
 from bringup.parse.chat_request import chat_body
+from bringup.parse.json_value import Json, json_or_none
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.exchange import Answer, Ask
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Severity
@@ -16,6 +20,13 @@ from bringup.values.finding import Evidence, Finding, Fix, Judgement, Severity
 _URL = re.compile(r"^https?://(?:[^@/]*@)?(?P<host>\[[^\]]+\]|[^:/]+)")
 _WRONG_KEY = "bringup-wrong-key"
 _ALL_ADDRESSES = ("0.0.0.0", "::", "*", "[::]")  # noqa: S104 - what to look for
+# The engine's own path that runs the model, and the least that it takes; empty: the same as for a chat.
+_NATIVE: dict[str, tuple[str, dict[str, Json]]] = {
+    "vllm": ("/invocations", {}),
+    "sglang": ("/generate", {"text": "Hi", "sampling_params": {"max_new_tokens": 1}}),
+    "llama_cpp": ("/completion", {"prompt": "Hi", "n_predict": 1}),
+    "tgi": ("/generate", {"inputs": "Hi", "parameters": {"max_new_tokens": 1}}),
+}
 _HOST_FLAGS = {"vllm": "--host", "sglang": "--host", "llama_cpp": "--host", "tensorrt_llm": "--host"}
 _KEY_FLAGS = {"vllm": "--api-key", "sglang": "--api-key", "llama_cpp": "--api-key"}
 
@@ -37,10 +48,16 @@ def _asks(deployment: Deployment, replies: Replies) -> Batch:
         Ask(key="chat_wrong_key", body=body, authorize=False, headers=wrong, time_limit_s=30.0),
         Ask(key="models_open", path="/v1/models", method="GET", authorize=False, time_limit_s=20.0),
     ]
-    if deployment.engine.engine == "vllm":
-        asks.append(
-            Ask(key="invocations_open", path="/invocations", body=body, authorize=False, time_limit_s=30.0)
-        )
+    beside: list[tuple[str, str, dict[str, Json]]] = [
+        ("completions_open", "/v1/completions", {"model": model, "prompt": "Hi", "max_tokens": 1})
+    ]
+    if deployment.engine.engine in _NATIVE:
+        path, fields = _NATIVE[deployment.engine.engine]
+        beside.append(("native_open", path, fields or json.loads(body)))
+    asks += [
+        Ask(key=key, path=path, body=json.dumps(fields), authorize=False, time_limit_s=30.0)
+        for key, path, fields in beside
+    ]
     return tuple(asks)
 
 
@@ -135,9 +152,13 @@ def _key(deployment: Deployment, replies: Replies) -> tuple[Finding, ...]:
     ways = (
         ("chat_open", "without a key"),
         ("chat_wrong_key", "with a wrong key"),
-        ("invocations_open", "without a key at `/invocations`"),
     )
     open_ways = [(key, way) for key, way in ways if _lets_in(answers.get(key))]
+    native = _NATIVE.get(deployment.engine.engine, ("", {}))[0]
+    for key, path in (("completions_open", "/v1/completions"), ("native_open", native)):
+        answer = answers.get(key)
+        if _lets_in(answer) and isinstance(json_or_none(answer.body if answer else ""), dict | list):
+            open_ways.append((key, f"without a key at `{path}`"))
     unknown = [key for key in ("chat_open", "chat_wrong_key") if not _is_decided(answers.get(key))]
     expected = "requests without the right key are refused, whatever the path"
     if open_ways:
@@ -169,19 +190,19 @@ def _key(deployment: Deployment, replies: Replies) -> tuple[Finding, ...]:
 
 
 def _key_open(deployment: Deployment, ways: list[tuple[str, str]], answer: Answer, expected: str) -> Finding:
-    guarded = all(key == "invocations_open" for key, _ in ways)
+    guarded = all(key not in ("chat_open", "chat_wrong_key") for key, _ in ways)
     return Finding(
         id="exposure.key",
         severity=Severity.WARNING if _is_reachable(deployment) else Severity.NOTE,
         summary=f"the model answers {' and '.join(way for _, way in ways)}",
         expected=expected,
         explanation=(
-            "vLLM's key guards only paths below `/v1`, and this one runs the model as well"
+            "the key guards the chat and not this path, which runs the model as well"
             if guarded
             else "a key that is not asked for protects nothing"
         ),
         action=(
-            "let a proxy in front pass only `/v1` and `/health`"
+            "let a proxy in front pass only what clients use, and ask for the key there"
             if guarded
             else "check that the engine was started with its key, and that no proxy adds it for everybody"
         ),

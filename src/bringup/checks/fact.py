@@ -2,6 +2,8 @@
 
 The wordings ask for one word: a bare "What is the capital of France?" sends a 135M model astray although
 nothing is broken.
+
+Seen in: SmolLM2-135M-Instruct Q4_1 at temperature 0, which answers Paris to these wordings.
 """
 
 from collections.abc import Callable

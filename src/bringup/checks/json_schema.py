@@ -1,6 +1,9 @@
 """Whether `response_format: json_schema` is enforced, silently ignored or not supported.
 
 The question does not mention JSON, so an answer of exactly that form can only come from enforcement.
+
+Source: `response_format` of OpenAI's chat interface, as vLLM 0.32.0, SGLang 0.5.23 and llama.cpp enforce it.
+The numbers in such answers can be absurd (11.13e+18) without any fault of form.
 """
 
 from bringup.checks import Batch, Check, Replies

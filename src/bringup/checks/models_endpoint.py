@@ -1,4 +1,8 @@
-"""Whether the models endpoint names the expected model, with the context length that was configured."""
+"""Whether the models endpoint names the expected model, with the context length that was configured.
+
+Source: `/v1/models` of vLLM (`max_model_len`, `root`), SGLang (`max_model_len`) and llama.cpp (`meta.n_ctx`,
+`aliases`), whose context is split over its slots.
+"""
 
 from bringup.checks import Batch, Check, Replies
 from bringup.parse.answer_fault import Fault, fault_finding, reply_or_fault

@@ -2,6 +2,9 @@
 
 Two things tell: what the model remembers, and how many tokens the engine counted. The second one also works
 for a model that is too small to remember.
+
+Source: `usage.prompt_tokens` as vLLM 0.32.0, SGLang 0.5.23 and llama.cpp count it: the template's tokens with
+it.
 """
 
 from functools import partial

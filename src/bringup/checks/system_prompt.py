@@ -2,6 +2,9 @@
 
 Some chat templates have no system role: they refuse it, which is a property of the model and no fault, or
 drop it without a word, which the engine's own token counts give away.
+
+Seen in: the templates of Gemma ("System role not supported") and Mistral ("Only user and assistant roles are
+supported!").
 """
 
 import re

@@ -2,6 +2,9 @@
 
 What goes wrong here is mostly the engine's parser: none configured, the wrong one, or one that loses calls in
 a stream. Then the call stands in the answer as text, and clients show it to people.
+
+Source: vLLM wants `--enable-auto-tool-choice --tool-call-parser`, SGLang `--tool-call-parser`; llama.cpp says
+in `chat_template_caps` whether the template has tools, and leaves them out without a word where it has none.
 """
 
 import re

@@ -1,4 +1,8 @@
-"""Whether a multimodal model sees: a square of one colour, and one digit, both made here."""
+"""Whether a multimodal model sees: a square of one colour, and one digit, both made here.
+
+Source: the content part `image_url` of OpenAI's chat interface with a `data:` URL, as vLLM, SGLang and
+llama.cpp take it.
+"""
 
 import re
 from collections.abc import Callable

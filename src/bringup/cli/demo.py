@@ -30,6 +30,7 @@ from bringup.values.deployment import Depth
     show_default=True,
     help="Folder for the reports and the recording.",
 )
+@click.option("--json", "is_json", is_flag=True, help="Report as JSON on standard output.")
 @click.option("--all", "show_all", is_flag=True, help="Show the findings that are fine, too.")
 @click.option("--no-color", is_flag=True, help="No colour (also: NO_COLOR).")
 @click.pass_context
@@ -39,12 +40,19 @@ def command(  # noqa: PLR0917 - an option is a parameter
     weights: Path | None,
     threads: int,
     output: Path,
+    is_json: bool,
     show_all: bool,
     no_color: bool,
 ) -> None:
     """Bring a small real model up on this machine, verify it in full, and take it down again.
 
     Needs no GPU. Fetches the weights once (93 MB) and works offline afterwards. Leaves nothing running.
+
+    \b
+    Examples:
+      bringup demo
+      bringup demo --quick --output reports
+      bringup demo --weights model.gguf --threads 8 --json
 
     Exits with 0 also when something could not be measured here (in most containers the model's code cannot be
     isolated, so it is not run): that says nothing about the demo. `verify` exits with 7 then.
@@ -59,6 +67,7 @@ def command(  # noqa: PLR0917 - an option is a parameter
         report,
         outcome.recording,
         OutputOptions(
+            format="json" if is_json else "text",
             junit=output / "junit.xml",
             svg=output / "verdict.svg",
             record=output / "recording.json.gz",

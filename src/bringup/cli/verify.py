@@ -20,6 +20,8 @@ from bringup.values.engine import EngineSpec
 _WITH_RECORDING = frozenset(
     {"from_file", "record", "format_", "junit", "svg", "show_all", "no_color", "quiet"}
 )  # options that say what becomes of a report, not how it comes about
+_COMMAND = "-- ENGINE COMMAND"
+_ENDPOINT_NAMES = frozenset({"URL", "--host", _COMMAND})
 
 
 @click.command("verify", context_settings={"ignore_unknown_options": False})
@@ -82,15 +84,19 @@ def command(ctx: click.Context, url: str | None, **options: object) -> None:
     """
     engine_command = cast("tuple[str, ...]", ctx.obj or ())
     if options["from_file"] is not None:
-        _refuse_beside_recording(ctx, engine_command)
+        _without_effect(ctx, engine_command, is_quiet=options["quiet"] is True)
     for text in (url, *engine_command, *options.values()):
         if isinstance(text, str) and not _is_unicode(text):
             raise UsageError(f"an argument is not UTF-8: `{text!a}`")
     ctx.exit(_run(url, engine_command, options))
 
 
-def _refuse_beside_recording(ctx: click.Context, engine_command: tuple[str, ...]) -> None:
-    """Refuses what a replay would have to leave out in silence."""
+def _without_effect(ctx: click.Context, engine_command: tuple[str, ...], *, is_quiet: bool) -> None:
+    """Nothing is left out of a replay in silence: another endpoint is refused, another way of asking is told.
+
+    Raises:
+        UsageError: the user names what is to be verified, and it is not the recording.
+    """
     typed = [
         "URL" if isinstance(one, click.Argument) else one.opts[0]
         for one in ctx.command.params
@@ -98,12 +104,15 @@ def _refuse_beside_recording(ctx: click.Context, engine_command: tuple[str, ...]
         and ctx.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
         and not _is_other_value(one, ctx)
     ]
-    typed += ["-- ENGINE COMMAND"] if engine_command else []
-    if typed:
+    typed += [_COMMAND] if engine_command else []
+    others = [name for name in typed if name in _ENDPOINT_NAMES]
+    if others:
         raise UsageError(
-            f"`--from` replays what was recorded, so it cannot take {' and '.join(typed)}",
+            f"`--from` replays what was recorded, so it cannot take {' and '.join(others)}",
             hint="leave that out, or verify the endpoint itself",
         )
+    if typed and not is_quiet:
+        click.echo(f"note: a replay asks what was asked then; without effect: {', '.join(typed)}", err=True)
 
 
 def _is_other_value(parameter: click.Parameter, ctx: click.Context) -> bool:

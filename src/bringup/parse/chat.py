@@ -1,6 +1,8 @@
 """An answer of the chat or completions endpoint, streamed or whole, to one `ChatReply`.
 
 Nothing is repaired: what is wrong with the form is listed in `flaws`, in words that a finding can quote.
+
+Source: OpenAI's chat and completions bodies as vLLM 0.32.0, SGLang 0.5.23 and llama.cpp send them.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,7 @@
-"""`df -P -k` and `df -P -i` of one folder, and its line of `/proc/mounts`, to a `Disk`."""
+"""`df -P -k` and `df -P -i` of one folder, and its line of `/proc/mounts`, to a `Disk`.
+
+Source: df(1p), proc_mounts(5).
+"""
 
 import re
 

@@ -1,4 +1,7 @@
-"""`nvidia-smi -L`, `nvlink -s` and `--version`: short lists, a line per thing."""
+"""`nvidia-smi -L`, `nvlink -s` and `--version`: short lists, a line per thing.
+
+Source: recorded answers of nvidia-smi.
+"""
 
 import re
 from collections.abc import Sequence

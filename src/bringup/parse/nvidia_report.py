@@ -1,4 +1,7 @@
-"""`nvidia-smi -q` (indented text) and `-q -x` (XML, DTD v10 to v13): everything a card says of itself."""
+"""`nvidia-smi -q` (indented text) and `-q -x` (XML, DTD v10 to v13): everything a card says of itself.
+
+Source: recorded reports and the DTDs that their first lines name.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

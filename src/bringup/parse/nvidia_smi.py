@@ -1,4 +1,7 @@
-"""nvidia-smi's comma-separated answers: `--query-gpu` and `--query-compute-apps`, with and without header."""
+"""nvidia-smi's comma-separated answers: `--query-gpu` and `--query-compute-apps`, with and without header.
+
+Source: recorded answers, and the field names of `--help-query-gpu`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,6 +3,8 @@
 All its error text goes to standard output. The exit status is NVML's return code, plus 124 (the caller's own
 time limit), 126 and 127 (not runnable, not there). The text is the better witness: several failures share
 status 255, and a wrapper may lose the status.
+
+Source: recorded failures and the return codes of `nvml.h`.
 """
 
 import re

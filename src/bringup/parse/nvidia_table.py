@@ -3,6 +3,8 @@
 Cells are taken by the table's own bars, so the widths of all drivers are read alike, and a line that lost a
 bar is not read at all. Names are cut at about 24 characters (flagged), the driver's version is not taken from
 the banner (its words changed with R610), and the reserved memory is not shown.
+
+Source: recorded and pasted tables.
 """
 
 import re

@@ -4,6 +4,8 @@ The driver has at least a dozen ways to say "no value": `[N/A]`, `N/A`, `[Not Su
 `[Unknown Error]`, `[GPU requires reset]`, `[Insufficient Permissions]`, `[Function Not Found]`,
 `[Requested functionality has been deprecated]`, `ERR!`, `Not available in WDDM driver model` and nothing at
 all. A number is read from a number with a unit of its kind and from nothing else.
+
+Source: recorded answers and the strings of the binaries.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""PCI facts from sysfs and `lspci -vvv` to records and values."""
+"""PCI facts from sysfs and `lspci -vvv` to records and values.
+
+Source: `Documentation/ABI/testing/sysfs-bus-pci` of the kernel, lspci(8).
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Pictures made for an exercise, as PNG: one colour, or one digit. No library, so nothing to install."""
+"""Pictures made for an exercise, as PNG: one colour, or one digit. No library, so nothing to install.
+
+Source: RFC 2083 (PNG), RFC 2397 (`data:` URLs).
+"""
 
 import base64
 import struct

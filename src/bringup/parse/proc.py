@@ -1,4 +1,7 @@
-"""Files of `/proc` to plain values: memory, limits, listening sockets, control groups, numbers in words."""
+"""Files of `/proc` to plain values: memory, limits, listening sockets, control groups, numbers in words.
+
+Source: proc(5), cgroups(7), `fs/proc/base.c` for the columns of `limits`.
+"""
 
 import re
 from dataclasses import dataclass

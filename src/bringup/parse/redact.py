@@ -419,7 +419,7 @@ def _is_environment_name(text: str, at: int) -> bool:
     """Whether `NAME=` in capitals ends at `at`: such a value ends only at a blank."""
     name = text[max(0, at - _NAME_LIMIT) : at].rpartition("=")[0]
     match = _NAME_BEFORE.search(name)
-    return bool(match) and match[0].isupper()  # type: ignore[index]
+    return match is not None and match[0].isupper()
 
 
 def _quoted(text: str, at: int) -> Span | None:

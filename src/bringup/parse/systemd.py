@@ -1,4 +1,7 @@
-"""`systemctl show` to a `ServiceUnit`."""
+"""`systemctl show` to a `ServiceUnit`.
+
+Source: systemctl(1), systemd.service(5), systemd.time(7).
+"""
 
 import re
 

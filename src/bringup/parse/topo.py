@@ -3,6 +3,8 @@
 The header stands in ANSI underline even in a pipe (R590 to R610), columns are parted by tabs or, where a
 person pasted it, by blanks. Rows of network cards have no affinity cells. The CPU affinity column is a hint
 only: it can be cut (`64-127,192-238` where the kernel has `64-127,192-238,240-255`); sysfs decides.
+
+Source: recorded answers of nvidia-smi and the legend that it prints below them.
 """
 
 import re

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from bringup.checks.exposure import CHECK
@@ -66,7 +68,9 @@ def test_reached_over_the_network_without_a_key_needs_no_host(make):
 
 
 def test_a_key_that_is_asked_for_everywhere_is_ok(make):
-    statuses = {"chat_open": 401, "chat_wrong_key": 401, "invocations_open": 401, "metrics_open": 401}
+    statuses = dict.fromkeys(
+        ("chat_open", "chat_wrong_key", "native_open", "completions_open", "metrics_open"), 401
+    )
     ran = make.run(CHECK, under_test(address="0.0.0.0", key=True), respond(make, **statuses, models_open=401))
     assert make.found(ran.judgement) == {"exposure": "ok", "exposure.key": "ok"}
     assert all(not ask.authorize for ask in ran.asked)
@@ -75,7 +79,9 @@ def test_a_key_that_is_asked_for_everywhere_is_ok(make):
 
 
 def test_a_public_list_of_models_is_by_design_of_llama_cpp(make):
-    statuses = {"chat_open": 401, "chat_wrong_key": 401, "metrics_open": 401}
+    statuses = dict.fromkeys(
+        ("chat_open", "chat_wrong_key", "native_open", "completions_open", "metrics_open"), 401
+    )
     ran = make.run(
         CHECK, under_test(address="0.0.0.0", key=True, engine="llama_cpp"), respond(make, **statuses)
     )
@@ -87,7 +93,7 @@ def test_a_public_list_of_models_is_by_design_of_llama_cpp(make):
     ("statuses", "said"),
     [
         ({}, "without a key and with a wrong key"),
-        ({"chat_open": 401, "invocations_open": 404}, "with a wrong key"),
+        ({"chat_open": 401, "native_open": 404}, "with a wrong key"),
         ({"chat_open": 401, "chat_wrong_key": 401}, "at `/invocations`"),
     ],
 )
@@ -95,6 +101,35 @@ def test_a_key_that_is_not_asked_for_is_a_warning(make, statuses, said):
     ran = make.run(CHECK, under_test(address="0.0.0.0", key=True), respond(make, **statuses))
     assert make.found(ran.judgement)["exposure.key"] == "warning"
     assert said in ran.judgement.findings[1].summary
+
+
+@pytest.mark.parametrize(
+    ("engine", "path"),
+    [
+        ("vllm", "/invocations"),
+        ("sglang", "/generate"),
+        ("llama_cpp", "/completion"),
+        ("tgi", "/generate"),
+        ("unknown", "/v1/completions"),
+    ],
+)
+def test_the_key_is_tried_at_every_path_that_runs_the_model(make, engine, path):
+    key = "completions_open" if path == "/v1/completions" else "native_open"
+    shut = dict.fromkeys({"chat_open", "chat_wrong_key", "native_open", "completions_open"} - {key}, 401)
+    ran = make.run(CHECK, under_test(address="0.0.0.0", key=True, engine=engine), respond(make, **shut))
+    assert next(ask.path for ask in ran.asked if ask.key == key) == path
+    assert make.found(ran.judgement)["exposure.key"] == "warning"
+    assert f"without a key at `{path}`" in ran.judgement.findings[1].summary
+
+
+def test_a_web_page_at_such_a_path_does_not_run_the_model(make):
+    def page(ask):
+        if ask.key != "completions_open":
+            return make.error(ask.key, 401, "Unauthorized")
+        return replace(make.whole(ask.key, "Hi"), body="<html>It works!</html>")
+
+    ran = make.run(CHECK, under_test(address="0.0.0.0", key=True), page)
+    assert make.found(ran.judgement)["exposure.key"] == "ok"
 
 
 def test_a_key_that_is_not_asked_for_harms_nobody_on_loopback(make):

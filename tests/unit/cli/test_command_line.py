@@ -1,15 +1,18 @@
 """The command line from outside: what it refuses, and that it never repeats a secret."""
 
 import io
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from bringup.cli.main import main
+from bringup.cli.main import COMMANDS, main
 from bringup.cli.output import write_json
 from bringup.cli.verify import gpu_names
 from bringup.errors import EXIT_OK, EXIT_USAGE, UsageError
 
+RECORDING = Path(__file__).parents[2] / "golden/recordings/demo.json.gz"
 SECRET = "hunter2hunter2"  # made up, and of no known form: only its place says what it is
 
 
@@ -50,21 +53,29 @@ def test_no_error_repeats_a_secret(run, arguments):
     [
         (("http://gpubox:8000",), "URL"),
         (("--host", "gpubox"), "--host"),
-        (("--gpus", "0"), "--gpus"),
-        (("--full",), "take --full"),
-        (("--only", "fact"), "--only"),
-        (("--insecure",), "--insecure"),
-        (("--budget", "3"), "--budget"),
         (("--", "vllm", "serve", "m"), "ENGINE COMMAND"),
     ],
 )
-def test_a_replay_takes_nothing_that_it_would_leave_out_in_silence(run, tmp_path, arguments, named):
+def test_a_replay_takes_no_other_endpoint(run, tmp_path, arguments, named):
     file = tmp_path / "recording.json.gz"
     file.write_bytes(b"")
     code, _, err = run("verify", "--from", str(file), *arguments)
     assert code == EXIT_USAGE
     assert "`--from` replays what was recorded" in err
     assert named in err
+
+
+@pytest.mark.parametrize("option", ["--gpus 0", "--full", "--only fact", "--insecure", "--budget 3"])
+def test_a_replay_leaves_nothing_out_in_silence(run, option):
+    name = option.split()[0]
+    code, plain, err = run("verify", "--from", str(RECORDING), "--json")
+    assert err == ""
+    assert run("verify", "--from", str(RECORDING), "--json", *option.split()) == (
+        code,
+        plain,
+        f"note: a replay asks what was asked then; without effect: {name}\n",
+    )
+    assert run("verify", "--from", str(RECORDING), "--json", "--quiet", *option.split()) == (code, plain, "")
 
 
 @pytest.mark.parametrize("text", ["3-0", "", ",", " , "])
@@ -92,6 +103,26 @@ def test_values_that_mean_nothing_are_usage_errors(run, arguments):
     code, _, err = run("verify", ":1", *arguments)
     assert code == EXIT_USAGE
     assert "Traceback" not in err
+
+
+def test_the_checks_are_listed_as_text_and_as_json(run):
+    code, text, _ = run("checks")
+    listed = json.loads(run("checks", "--json")[1])
+    assert code == EXIT_OK
+    assert listed["schema"] == "bringup/checks/1"
+    names = [one["name"] for one in listed["checks"]]
+    assert names == [line.split()[0] for line in text.splitlines()]
+    assert {"name": "fact", "title": "answers a fact", "section": "function", "depth": "quick"} in listed[
+        "checks"
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_in_its_help(run, name):
+    code, text, _ = run(name, "--help")
+    assert code == EXIT_OK
+    assert "Examples:" in text
+    assert f"bringup {name}" in text.partition("Examples:")[2]
 
 
 def test_json_is_utf_8_whatever_the_terminal_speaks(monkeypatch):
