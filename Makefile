@@ -1,6 +1,7 @@
 # Each target does its own set-up, in .venv, and says what it is doing. A second run is ready at once.
 
 RUN = PYTHONPATH=src .venv/bin/python
+ENGINES ?= vllm,sglang,llama-server,llama-cpp-old
 .DEFAULT_GOAL = help
 .PHONY: help demo test check lint test-engines docs reference lock clean
 
@@ -36,9 +37,9 @@ lint: ## All of that but the tests
 	@echo "== sizes (aims, not limits)"
 	@$(RUN) tools/measure.py
 
-test-engines: ## Only the tests that start real engines; one that is not installed is skipped, saying so
+test-engines: ## Only the tests that start real engines, installed first (vLLM: 3.5 GB); ENGINES=vllm,sglang,...
 	@sh tools/setup.sh dev
-	@$(RUN) -m pytest -m engine $(ARGS)
+	@BRINGUP_ENGINES=$(ENGINES) $(RUN) -m pytest -m engine $(ARGS)
 
 docs: reference ## Build the documentation into site/
 	@sh tools/setup.sh docs

@@ -32,8 +32,8 @@ class Check:
     """One thing that must be true of a running deployment.
 
     Phases run in order: "shared" checks together, then "exclusive" ones one at a time on a quiet engine
-    (timing, concurrency), then "hostile" ones one at a time (they may break it), then "last" ones (what is left
-    of it), then those that only judge.
+    (timing, concurrency), then "hostile" ones one at a time (they may break it), then "last" ones (what is
+    left of it), then those that only judge.
     """
 
     title: str  # as a person says it: "answers a fact"

@@ -1,4 +1,4 @@
-"""llama.cpp's server of some release of `xllamacpp`: `python old_llama_server.py MODEL PORT ALIAS`."""
+"""llama.cpp's server of some release of `xllamacpp`: `python serve_llama_cpp.py MODEL PORT ALIAS`."""
 
 import sys
 import threading

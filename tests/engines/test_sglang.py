@@ -1,0 +1,59 @@
+"""Real SGLang on this machine's processor. It is slow there, so it is started once."""
+
+from pathlib import Path
+
+import pytest
+
+from running_engine import running
+
+pytestmark = pytest.mark.engine
+POOL_TOKENS = 8192
+
+
+@pytest.fixture(scope="module")
+def python(engine_python) -> Path:
+    return engine_python("sglang")
+
+
+@pytest.fixture(scope="module")
+def engine(python, engine_python, folder_of, log_of):
+    folder = folder_of("converted", "smollm2-135m-instruct", engine_python("vllm"))
+
+    def argv(port: int) -> tuple[str, ...]:
+        program = (str(python), "-m", "sglang.launch_server", "--model-path", str(folder))
+        place = ("--served-model-name", folder.name, "--host", "127.0.0.1", "--port", str(port))
+        plain = ("--attention-backend", "torch_native", "--disable-cuda-graph", "--disable-overlap-schedule")
+        size = (
+            "--max-total-tokens",
+            str(POOL_TOKENS),
+            "--mem-fraction-static",
+            "0.3",
+            "--context-length",
+            "2048",
+        )
+        return (*program, *place, "--device", "cpu", *plain, *size, "--enable-metrics")
+
+    with running(argv, log=log_of("sglang"), engine="sglang", model=folder.name, limit_s=420.0) as started:
+        yield started
+
+
+def test_a_healthy_engine_with_a_weak_model_passes(engine, verify):
+    found = verify(engine, "--full", "--budget", "900")
+    assert (found.engine["engine"], found.engine["version"]) == ("sglang", "0.5.23")
+    assert found.engine["kv"]["tokens"] == POOL_TOKENS
+    assert found.report["facts"]["model"]["context_tokens"] == 2048
+    assert found.bad() == {}
+    assert found.exit_code == 0
+    severities = found.severities()
+    for name in (
+        "alive",
+        "cancel",
+        "context_limit",
+        "exposure",
+        "fact",
+        "garble",
+        "json_schema",
+        "streaming",
+    ):
+        assert severities[name] == "ok", name
+    assert severities["bad_requests.unknown_model"] == "note"  # it takes any name
