@@ -4,7 +4,7 @@ Source: the text exposition format 0.0.4, read by prometheus-client.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,8 +35,7 @@ def read_samples(text: str) -> tuple[Sample, ...]:
 
 def total(samples: Iterable[Sample], name: str) -> float | None:
     """Sum over all labels (ranks, engines) of one metric; None when it is not there or not a number."""
-    values = _finite(samples, name)
-    return math.fsum(values) if values else None
+    return _sum(_finite(samples, name))
 
 
 def largest(samples: Iterable[Sample], name: str) -> float | None:
@@ -54,7 +53,7 @@ def sum_of_largest(samples: Iterable[Sample], name: str, *, by: str) -> float | 
         if sample.name == name and math.isfinite(sample.value):
             group = sample.labels.get(by, "")
             groups[group] = max(groups.get(group, sample.value), sample.value)
-    return math.fsum(groups.values()) if groups else None
+    return _sum(groups.values())
 
 
 def totals(samples: Iterable[Sample], names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
@@ -71,6 +70,14 @@ def totals(samples: Iterable[Sample], names: Mapping[str, tuple[str, ...]]) -> d
 def labels_of(samples: Iterable[Sample], name: str) -> tuple[dict[str, str], ...]:
     """The labels of every sample of one metric: how `..._info` metrics carry settings."""
     return tuple(sample.labels for sample in samples if sample.name == name)
+
+
+def _sum(values: Collection[float]) -> float | None:
+    """The sum; None when there is nothing to add, or more than a float holds."""
+    try:
+        return math.fsum(values) if values else None
+    except OverflowError:
+        return None
 
 
 def _finite(samples: Iterable[Sample], name: str) -> list[float]:
