@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 
 
+# What the library's reader raises for lines of other forms; OverflowError: a whole number beyond any float.
+_UNREADABLE = (ValueError, KeyError, IndexError, OverflowError)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One line of a metrics page."""
@@ -29,7 +33,7 @@ def read_samples(text: str) -> tuple[Sample, ...]:
         return ()
     try:
         return tuple(_samples(text))
-    except (ValueError, KeyError, IndexError):
+    except _UNREADABLE:
         return tuple(sample for line in text.split("\n") for sample in _samples_or_none(line))
 
 
@@ -95,5 +99,5 @@ def _samples_or_none(line: str) -> tuple[Sample, ...]:
         return ()
     try:
         return tuple(_samples(line))
-    except (ValueError, KeyError, IndexError):
+    except _UNREADABLE:
         return ()

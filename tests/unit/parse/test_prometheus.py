@@ -78,3 +78,8 @@ def test_a_sum_beyond_any_float_is_not_known():
     assert total(samples, "a") is None
     assert sum_of_largest(samples, "a", by="rank") is None
     assert largest(samples, "a") == 1e308
+
+
+def test_a_whole_number_beyond_any_float_is_left_out():
+    samples = read_samples(f"a {'9' * 400}\nb 2\n")
+    assert [(sample.name, sample.value) for sample in samples] == [("b", 2.0)]
