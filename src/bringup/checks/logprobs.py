@@ -57,12 +57,13 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     rows = {key: reply.logprobs for key, reply in whole.items() if reply.logprobs}
     findings = tuple(_findings(deployment, got, rows))
     tokens = [row.logprob for those in rows.values() for row in those]
-    mean = math.fsum(tokens) / len(tokens) if tokens else None
+    mean = _mean(tokens)
     if not findings:
+        average = "" if mean is None else f", {mean:.2f} on average"
         ok = Finding(
             id="logprobs",
             severity=Severity.OK,
-            summary=f"{len(tokens)} log-probabilities, all sane, {mean:.2f} on average",
+            summary=f"{len(tokens)} log-probabilities, all sane{average}",
             expected="finite, at most 0, and the best token chosen at temperature 0",
         )
         findings = (ok,)
@@ -168,8 +169,18 @@ def _wrong_values(rows: dict[str, tuple[TokenLogprob, ...]]) -> Iterator[Finding
 
 
 def _is_number(row: TokenLogprob) -> bool:
-    values = (row.logprob, *(value for _, value in row.top))
-    return not any(math.isnan(value) or value == math.inf for value in values)
+    """Whether its values are numbers; an alternative may have no probability at all, a chosen token not."""
+    alternatives = (value for _, value in row.top)
+    return math.isfinite(row.logprob) and not any(
+        math.isnan(value) or value == math.inf for value in alternatives
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """The mean, without overflow whatever was sent; None when there is no value or one that is no number."""
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    return math.fsum(value / len(values) for value in values)
 
 
 def _sums_over_one(row: TokenLogprob) -> bool:
@@ -214,10 +225,8 @@ def _wrong(
 
 def _level(deployment: Deployment, rows: dict[str, tuple[TokenLogprob, ...]]) -> Iterator[Finding]:
     values = [row.logprob for those in rows.values() for row in those]
-    if len(values) < _TOKENS or any(math.isnan(value) for value in values):
-        return
-    mean = math.fsum(values) / len(values)
-    if mean > _GUESSING:
+    mean = _mean(values)
+    if len(values) < _TOKENS or mean is None or mean > _GUESSING:
         return
     is_certain = deployment.ability is Ability.CAPABLE or mean < _RANDOM
     yield Finding(

@@ -75,15 +75,15 @@ async def verify(
 
     Raises:
         HostError: nothing answers at the URL, or the host could not be asked.
-        UsageError: an unknown check, or a model that is not served.
+        UsageError: an unknown check.
     """
     begun = time.monotonic()
     taken_at = time.time() if world.taken_at is None else world.taken_at
     checks = _chosen_checks(request)
-    asked = sources()
+    asked, target = sources(), _target(request)
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
     budget_s = request.budget_s or BUDGET_S[request.depth]
-    looking = asyncio.create_task(_look(world, "before", asked, request.target))
+    looking = asyncio.create_task(_look(world, "before", asked, target))
     try:
         engine, probes = await identify(world.endpoint, has_api_key=request.has_api_key, limit_s=budget_s)
         before = await looking
@@ -102,7 +102,7 @@ async def verify(
     observed = await exercise.run(checks)
     # The second look is for what the exercises did to the GPUs: without one it would only cost time.
     has_gpus = deployment.host is not None and bool(deployment.host.gpus)
-    after = await _look(world, "after", asked, request.target) if has_gpus else None
+    after = await _look(world, "after", asked, target) if has_gpus else None
     deployment = replace(deployment, host_after=_read(after, asked, world))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
@@ -132,10 +132,12 @@ async def identify(
         return replace(ask, time_limit_s=min(ask.time_limit_s, max(0.0, deadline - time.monotonic())))
 
     first = await endpoint.send(within(asks[0]))
-    if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
+    if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE):
         raise _no_endpoint(first)
     rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
+    if all(answer.problem is Problem.NOT_ASKED for answer in answers.values()):
+        raise _no_endpoint(first)
     if all(answer.status is None for answer in answers.values()):
         raise HostError(
             f"something listens but gives no HTTP answer: {first.detail or first.problem}",
@@ -187,6 +189,18 @@ def judge(deployment: Deployment, checks: Mapping[str, Check], observed: Observe
         )
         for name, check in checks.items()
     )
+
+
+def _target(request: VerifyRequest) -> Target:
+    """What the host is asked about: with the folders that the engine's command line names."""
+    spec = request.spec
+    named = (
+        (("model", spec.model), ("download folder", spec.flags.get("--download-dir")))
+        if spec is not None
+        else ()
+    )
+    folders = tuple((purpose, path) for purpose, path in named if path and path.startswith(("/", "~")))
+    return replace(request.target, folders=(*request.target.folders, *folders))
 
 
 def _chosen_checks(request: VerifyRequest) -> dict[str, Check]:

@@ -4,10 +4,14 @@ Source: the text exposition format 0.0.4, read by prometheus-client.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
+
+
+# What the library's reader raises for lines of other forms; OverflowError: a whole number beyond any float.
+_UNREADABLE = (ValueError, KeyError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +33,13 @@ def read_samples(text: str) -> tuple[Sample, ...]:
         return ()
     try:
         return tuple(_samples(text))
-    except (ValueError, KeyError, IndexError):
+    except _UNREADABLE:
         return tuple(sample for line in text.split("\n") for sample in _samples_or_none(line))
 
 
 def total(samples: Iterable[Sample], name: str) -> float | None:
     """Sum over all labels (ranks, engines) of one metric; None when it is not there or not a number."""
-    values = _finite(samples, name)
-    return math.fsum(values) if values else None
+    return _sum(_finite(samples, name))
 
 
 def largest(samples: Iterable[Sample], name: str) -> float | None:
@@ -54,7 +57,7 @@ def sum_of_largest(samples: Iterable[Sample], name: str, *, by: str) -> float | 
         if sample.name == name and math.isfinite(sample.value):
             group = sample.labels.get(by, "")
             groups[group] = max(groups.get(group, sample.value), sample.value)
-    return math.fsum(groups.values()) if groups else None
+    return _sum(groups.values())
 
 
 def totals(samples: Iterable[Sample], names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
@@ -73,6 +76,14 @@ def labels_of(samples: Iterable[Sample], name: str) -> tuple[dict[str, str], ...
     return tuple(sample.labels for sample in samples if sample.name == name)
 
 
+def _sum(values: Collection[float]) -> float | None:
+    """The sum; None when there is nothing to add, or more than a float holds."""
+    try:
+        return math.fsum(values) if values else None
+    except OverflowError:
+        return None
+
+
 def _finite(samples: Iterable[Sample], name: str) -> list[float]:
     return [sample.value for sample in samples if sample.name == name and math.isfinite(sample.value)]
 
@@ -88,5 +99,5 @@ def _samples_or_none(line: str) -> tuple[Sample, ...]:
         return ()
     try:
         return tuple(_samples(line))
-    except (ValueError, KeyError, IndexError):
+    except _UNREADABLE:
         return ()

@@ -1,5 +1,6 @@
 """Judgements of a run to a `Report`: the verdict, its paragraph, findings worst first, tables."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement,
 from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.report import Cell, Report, Table
 
+_SKEW_S = 1.0  # seconds between two clocks from which logs of both no longer tell what came first
 SECTIONS = ("function", "resources", "capacity")
 _TITLES = {
     Severity.OK: "works",
@@ -293,22 +295,33 @@ def _gpu_table(host: HostSnapshot) -> Table:
 
 def _host_table(host: HostSnapshot) -> Table:
     facts = host.facts
-    memory = facts.memory_available, facts.memory_total
+    count = f" ({facts.cpu_count} CPUs)" if facts.cpu_count else ""
+    owners = Counter(device.driver or "no driver" for device in host.pci_devices)
+    skew = facts.clock_skew_s
     rows: list[tuple[Cell, ...]] = [
         ("host", facts.name or host.host),
         ("system", facts.operating_system),
         ("kernel", facts.kernel),
-        ("CPU", facts.cpu_model and f"{facts.cpu_model} ({facts.cpu_count} CPUs)"),
-        (
-            "memory free",
-            None if None in memory else f"{mib_text(memory[0] or 0)} of {mib_text(memory[1] or 0)}",
-        ),
+        ("CPU", facts.cpu_model and f"{facts.cpu_model}{count}"),
+        ("NUMA nodes", len(host.numa_nodes) or None),
+        ("memory free", _room(facts.memory_available, facts.memory_total)),
+        *((f"disk free, {disk.purpose}", _room(disk.available, disk.size)) for disk in host.disks),
         ("container", facts.container),
         ("virtualization", facts.virtualization),
+        ("IOMMU", facts.iommu),
         ("GPUs", host.gpu_state),
+        (
+            "drivers of display devices",
+            _listing([f"{name} ({many})" for name, many in sorted(owners.items())]),
+        ),
+        ("clock", f"{skew:+.1f} s against here" if skew is not None and abs(skew) >= _SKEW_S else None),
     ]
     rows += [("not seen", text) for text in host.missing]
     return Table(title="Host", columns=("what", "value"), rows=tuple(row for row in rows if row[1]))
+
+
+def _room(free: int | None, total: int | None) -> str | None:
+    return None if free is None or total is None else f"{mib_text(free)} of {mib_text(total)}"
 
 
 def _fingerprint(judged: Sequence[Judged]) -> Fingerprint | None:

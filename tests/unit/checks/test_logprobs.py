@@ -41,9 +41,26 @@ def test_fingerprint_has_texts_and_values_by_key(make):
     assert dict(fingerprint.logprobs)["sea"] == ((" t0", -0.5), (" t1", -0.1))
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_no_numbers(make, value):
     assert make.found(judged(make, rows(value, *VALUES))) == {"logprobs.values": "failure"}
+
+
+def test_infinities_of_both_signs_have_no_mean(make):
+    judgement = judged(make, rows(*[math.inf, -math.inf] * 4))
+    assert make.found(judgement) == {"logprobs.values": "failure"}
+    assert judgement.measurements[0].value is None
+
+
+def test_an_alternative_without_any_probability_is_sane(make):
+    top = [{"token": " t0", "logprob": -0.1}, {"token": " x", "logprob": -math.inf}]
+    assert make.found(judged(make, rows(-0.1, -0.2, top=top))) == {"logprobs": "ok"}
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308])
+def test_numbers_at_the_end_of_the_range_are_judged_and_overflow_nothing(make, value):
+    level = [{"token": "a", "logprob": value, "top_logprobs": []} for _ in range(8)]
+    assert set(make.found(judged(make, level, level))) <= {"logprobs.values", "logprobs.guessing"}
 
 
 def test_nan_as_vllm_reports_it(make):

@@ -71,3 +71,15 @@ def test_a_page_or_json_has_no_samples() -> None:
 @given(st.text(max_size=300) | st.integers(0, len(PAGE)).map(lambda cut: PAGE[:cut] + "\x00" + PAGE[cut:]))
 def test_no_text_crashes(text: str) -> None:
     assert all(sample.name for sample in read_samples(text))
+
+
+def test_a_sum_beyond_any_float_is_not_known():
+    samples = read_samples('a{rank="0"} 1e308\na{rank="1"} 1e308\n')
+    assert total(samples, "a") is None
+    assert sum_of_largest(samples, "a", by="rank") is None
+    assert largest(samples, "a") == 1e308
+
+
+def test_a_whole_number_beyond_any_float_is_left_out():
+    samples = read_samples(f"a {'9' * 400}\nb 2\n")
+    assert [(sample.name, sample.value) for sample in samples] == [("b", 2.0)]

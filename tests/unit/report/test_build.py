@@ -2,8 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from bringup.units import mib
 from bringup.values.deployment import Wanted
 from bringup.values.finding import Measurement, Severity
+from bringup.values.host import Disk, HostFacts, HostSnapshot, NumaNode, PciDevice
 
 
 def test_the_worst_finding_decides_verdict_and_exit_code(deployment, judged, report_of):
@@ -99,6 +101,39 @@ def test_a_host_without_gpu_rows_is_told_in_words(deployment, judged, report_of,
     bare = replace(deployment, host=replace(deployment.host, gpus=(), gpu_state=host_state))
     paragraph = report_of(bare, judged("fact", Severity.OK, "Paris")).paragraph
     assert (host_state or "No GPU was seen").lower() in paragraph.lower()
+
+
+def test_the_host_table_says_what_was_observed_and_makes_nothing_up(deployment, judged, report_of):
+    facts = HostFacts(
+        name="gpubox",
+        cpu_model="EPYC",
+        clock_skew_s=-90.0,
+        iommu="translated",
+    )
+    host = HostSnapshot(
+        taken_at=0.0,
+        host="gpubox",
+        facts=facts,
+        numa_nodes=(NumaNode(index=0), NumaNode(index=1)),
+        disks=(
+            Disk(path="/m", purpose="model", size=mib(1000), available=mib(10)),
+            Disk(path="/c", purpose="cache"),
+        ),
+        pci_devices=tuple(
+            PciDevice(address=str(one), driver=one) for one in ("nvidia", "vfio-pci", "nvidia", None)
+        ),
+    )
+    report = report_of(replace(deployment, host=host), judged("fact", Severity.OK, "Paris"))
+    (table,) = (table for table in report.tables if table.title == "Host")
+    assert dict(table.rows) == {
+        "host": "gpubox",
+        "CPU": "EPYC",
+        "NUMA nodes": 2,
+        "disk free, model": "10 MiB of 1,000 MiB",
+        "IOMMU": "translated",
+        "drivers of display devices": "no driver (1), nvidia (2) and vfio-pci (1)",
+        "clock": "-90.0 s against here",
+    }
 
 
 def test_without_a_host_the_gpus_are_not_claimed(deployment, judged, report_of):

@@ -1,0 +1,65 @@
+import asyncio
+
+import pytest
+
+from bringup.errors import EXIT_UNKNOWN, HostError
+from bringup.flows.verify import VerifyRequest, World, engine_spec, verify
+from bringup.transport.replay import ReplayEndpoint, ReplaySandbox
+from bringup.values.exchange import Answer
+from bringup.values.host import CommandResult
+from bringup.values.recording import Recording
+
+
+class RememberingRunner:
+    """A host that answers nothing and remembers what it was asked."""
+
+    host = "gpubox"
+
+    def __init__(self):
+        self.scripts = {}
+
+    async def ask(self, questions):
+        self.scripts = {question.key: question.script for question in questions}
+        return {question.key: CommandResult(key=question.key, status=1) for question in questions}
+
+    async def close(self):
+        pass
+
+
+def test_the_disk_of_the_folders_that_the_command_line_names_is_asked_for():
+    runner = RememberingRunner()
+    recording = Recording(probes={"/v1/models": Answer(key="/v1/models", status=200, body="{}")})
+    request = VerifyRequest(
+        url="http://gpubox:8000",
+        only=("gpu_memory",),
+        spec=engine_spec(("vllm", "serve", "/models/Mini Max", "--download-dir", "/cache")),
+    )
+    world = World(runner=runner, endpoint=ReplayEndpoint(recording), sandbox=ReplaySandbox(recording))
+    asyncio.run(verify(request, world))
+    assert "disk model '/models/Mini Max'\n" in runner.scripts["machine.disks"]
+    assert "disk download_folder /cache\n" in runner.scripts["machine.disks"]
+
+
+def test_a_recording_without_the_first_probe_of_today_still_replays():
+    recording = Recording(probes={"/v1/models": Answer(key="/v1/models", status=200, body="{}")})
+    request = VerifyRequest(url="http://gpubox:8000", only=("gpu_memory",))
+    world = World(runner=None, endpoint=ReplayEndpoint(recording), sandbox=ReplaySandbox(recording))
+    report = asyncio.run(verify(request, world)).report
+    assert (report.verdict, report.exit_code) == ("not measured", EXIT_UNKNOWN)
+
+
+def test_a_recording_without_any_answer_is_no_endpoint():
+    request = VerifyRequest(url="http://gpubox:8000", only=("gpu_memory",))
+    world = World(runner=None, endpoint=ReplayEndpoint(Recording()), sandbox=ReplaySandbox(Recording()))
+    with pytest.raises(HostError, match="no endpoint answered: not in the recording"):
+        asyncio.run(verify(request, world))
+
+
+def test_a_hub_id_is_no_folder():
+    runner = RememberingRunner()
+    recording = Recording(probes={"/v1/models": Answer(key="/v1/models", status=200, body="{}")})
+    spec = engine_spec(("vllm", "serve", "org/model"))
+    request = VerifyRequest(url="http://gpubox:8000", only=("gpu_memory",), spec=spec)
+    world = World(runner=runner, endpoint=ReplayEndpoint(recording), sandbox=ReplaySandbox(recording))
+    asyncio.run(verify(request, world))
+    assert "org/model" not in runner.scripts["machine.disks"]
