@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from bringup.cli.output import OutputOptions, emit, write
+from bringup.cli.output import OutputOptions, emit, require_places
 from bringup.cli.progress import ProgressLine
 from bringup.errors import EXIT_OK, EXIT_UNKNOWN
 from bringup.flows.demo import DemoRequest, demo
 from bringup.report.json import render_json
 from bringup.report.markdown import render_markdown
+from bringup.transport.files import write_file
 from bringup.values.deployment import Depth
 
 
@@ -58,22 +59,20 @@ def command(  # noqa: PLR0917 - an option is a parameter
     isolated, so it is not run): that says nothing about the demo. `verify` exits with 7 then.
     """
     request = DemoRequest(depth=Depth[(depth or "full").upper()], weights=weights, threads=threads)
+    places = OutputOptions(
+        format="json" if is_json else "text",
+        junit=output / "junit.xml",
+        svg=output / "verdict.svg",
+        record=output / "recording.json.gz",
+        is_plain=no_color,
+        show_all=show_all,
+    )
+    require_places(places)
     with ProgressLine() as progress:
         outcome = asyncio.run(demo(request, say=progress.say, on_step=progress.step))
     report = outcome.report
-    write(output / "report.json", render_json(report))
-    write(output / "report.md", render_markdown(report))
-    emit(
-        report,
-        outcome.recording,
-        OutputOptions(
-            format="json" if is_json else "text",
-            junit=output / "junit.xml",
-            svg=output / "verdict.svg",
-            record=output / "recording.json.gz",
-            is_plain=no_color,
-            show_all=show_all,
-        ),
-    )
+    write_file(output / "report.json", render_json(report).encode())
+    write_file(output / "report.md", render_markdown(report).encode())
+    emit(report, outcome.recording, places)
     click.echo(f"reports and recording: {output}/", err=True)
     ctx.exit(EXIT_OK if report.exit_code == EXIT_UNKNOWN else report.exit_code)

@@ -1,14 +1,13 @@
 """The `bringup` command: names, modules and one-line helps; a command is imported when it is run."""
 
 import importlib
-import io
-import os
 import sys
 from typing import NoReturn
 
 import click
 
 from bringup import __version__
+from bringup.cli.streams import forsake_output, is_output_error, prepare_streams
 from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError
 from bringup.parse.redact import redact
 
@@ -51,14 +50,16 @@ def bringup() -> None:
 
     \b
     Examples:
-      bringup demo                                    a small model on this machine, no GPU needed
-      bringup verify http://gpubox:8000               function checks over the network
-      bringup verify http://gpubox:8000 --host gpubox and its machine, over SSH
-      bringup verify :8000 --full --json              everything, as JSON
+      bringup demo                         a small model on this machine, no GPU
+      bringup verify http://gpubox:8000    function checks over the network
+      bringup verify :8000 --host gpubox   and its machine, over SSH
+      bringup verify :8000 --full --json   everything, as JSON
 
     \b
-    Exit codes: 0 good - 1 warnings or failures - 2 usage - 3 not reachable - 4 answer not understood -
-    5 engine failed to start - 7 something could not be measured and nothing is worse - 130 interrupted
+    Exit codes:
+      0 all good, or notes only     1 warnings or failures    2 usage
+      3 not reachable               4 not understood          5 engine not started
+      7 something could not be measured, nothing is worse     130 interrupted
     """
 
 
@@ -76,11 +77,7 @@ def split_engine_command(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def main() -> NoReturn:
     """Run the command line and exit with its documented code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal of few letters is no reason to end in a traceback
+    prepare_streams()
     try:
         own, engine_command = split_engine_command(sys.argv[1:])
         code = bringup.main(args=own, prog_name="bringup", standalone_mode=False, obj=engine_command)
@@ -101,7 +98,12 @@ def main() -> NoReturn:
             print(f"hint: {redact(error.hint)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`): say nothing, and keep Python from trying again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forsake_output()  # its reader is gone (`| head`): nothing to say
         sys.exit(0)
+    except OSError as error:
+        if not is_output_error(error):
+            raise
+        forsake_output()
+        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)

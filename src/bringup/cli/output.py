@@ -7,11 +7,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.errors import UsageError
+from bringup.cli.streams import forsake_output
 from bringup.report.json import render_json
 from bringup.report.junit import render_junit
 from bringup.report.markdown import render_markdown
-from bringup.transport.recording import save
+from bringup.transport.files import require_writable, write_file
+from bringup.transport.recording import require_savable, save
 from bringup.values.recording import Recording
 from bringup.values.report import Report
 
@@ -30,7 +31,7 @@ class OutputOptions:
 
 def use_color(*, is_plain: bool) -> bool:
     """Whether to colour standard output: a terminal, and nobody said no."""
-    return sys.stdout.isatty() and not is_plain and "NO_COLOR" not in os.environ
+    return sys.stdout.isatty() and not is_plain and not os.environ.get("NO_COLOR")
 
 
 def terminal_width() -> int:
@@ -38,8 +39,37 @@ def terminal_width() -> int:
     return max(20, shutil.get_terminal_size((100, 24)).columns)
 
 
+def require_places(options: OutputOptions) -> None:
+    """Raises when a file that was asked for cannot be written: said before the work, not after it.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    for path in (options.junit, options.svg):
+        if path is not None:
+            require_writable(path)
+    if options.record is not None:
+        require_savable(options.record)
+
+
 def emit(report: Report, recording: Recording | None, options: OutputOptions) -> None:
-    """Write everything that was asked for."""
+    """Write everything that was asked for; the files first: who reads the output may leave early."""
+    if options.junit is not None:
+        write_file(options.junit, render_junit(report).encode())
+    if options.svg is not None:
+        from bringup.report.text import render_svg  # noqa: PLC0415 - rich costs start-up time
+
+        write_file(options.svg, render_svg(report, title="bringup verify").encode())
+    if options.record is not None and recording is not None:
+        save(options.record, recording)
+    try:
+        _print(report, options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        forsake_output()  # `| head` has seen enough: the exit code still tells the verdict
+
+
+def _print(report: Report, options: OutputOptions) -> None:
     if options.format == "json":
         write_json(render_json(report))
     elif options.format == "markdown":
@@ -49,14 +79,6 @@ def emit(report: Report, recording: Recording | None, options: OutputOptions) ->
 
         color = use_color(is_plain=options.is_plain)
         sys.stdout.write(render_text(report, width=terminal_width(), color=color, show_all=options.show_all))
-    if options.junit is not None:
-        write(options.junit, render_junit(report))
-    if options.svg is not None:
-        from bringup.report.text import render_svg  # noqa: PLC0415
-
-        write(options.svg, render_svg(report, title="bringup verify"))
-    if options.record is not None and recording is not None:
-        save(options.record, recording)
 
 
 def write_json(text: str) -> None:
@@ -64,18 +86,3 @@ def write_json(text: str) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(text)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -1,5 +1,6 @@
 """Progress on standard error: one line that is rewritten on a terminal, plain lines elsewhere."""
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -15,7 +16,7 @@ class ProgressLine:
 
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled
-        self._rewrites = enabled and sys.stderr.isatty()
+        self._rewrites = enabled and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._said_at = time.monotonic()
 
     def __enter__(self) -> Self:

@@ -1,13 +1,14 @@
 """`bringup verify`."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import cast
 
 import click
 from click.core import ParameterSource
 
-from bringup.cli.output import OutputOptions, emit
+from bringup.cli.output import OutputOptions, emit, require_places
 from bringup.cli.progress import ProgressLine
 from bringup.errors import UsageError
 from bringup.flows.reach import find_port, reach, replayed
@@ -22,6 +23,19 @@ _WITH_RECORDING = frozenset(
 )  # options that say what becomes of a report, not how it comes about
 _COMMAND = "-- ENGINE COMMAND"
 _ENDPOINT_NAMES = frozenset({"URL", "--host", _COMMAND})
+
+
+_GPU_RANGE = re.compile(r"\d{1,4}-\d{1,4}")
+_GPU_NAME = re.compile(
+    r"\d{1,4}|(GPU|MIG)-[\w/-]+|([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?", re.IGNORECASE
+)
+_PORT_ALONE = re.compile(r":\d")  # on this machine; `::1` is no port
+
+
+def _budget(value: float | None) -> float | None:
+    if value is not None and not value >= 1:  # so that "not a number" is refused as well
+        raise click.BadParameter("wanted 1 second or more")
+    return value
 
 
 @click.command("verify", context_settings={"ignore_unknown_options": False})
@@ -43,7 +57,8 @@ _ENDPOINT_NAMES = frozenset({"URL", "--host", _COMMAND})
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not this check (repeatable).")
 @click.option(
     "--budget",
-    type=click.FloatRange(0, min_open=True),
+    type=float,
+    callback=lambda _ctx, _option, value: _budget(value),
     metavar="S",
     help="Seconds for all requests together.",
 )
@@ -54,14 +69,18 @@ _ENDPOINT_NAMES = frozenset({"URL", "--host", _COMMAND})
 )
 @click.option("--cacert", type=click.Path(exists=True, dir_okay=False), help="CA file of the endpoint.")
 @click.option("--insecure", is_flag=True, help="Do not check the endpoint's certificate.")
-@click.option("--record", type=click.Path(path_type=Path), help="Write everything observed to FILE.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Write everything observed to FILE."
+)
 @click.option(
     "--from", "from_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Replay FILE."
 )
 @click.option("--json", "format_", flag_value="json", help="Report as JSON on standard output.")
 @click.option("--markdown", "format_", flag_value="markdown", help="Report as Markdown on standard output.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Write JUnit XML to FILE.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Write the verdict as a picture to FILE.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML to FILE.")
+@click.option(
+    "--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdict as a picture to FILE."
+)
 @click.option("--all", "show_all", is_flag=True, help="Show the findings that are fine, too.")
 @click.option("--no-color", is_flag=True, help="No colour (also: NO_COLOR).")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -74,8 +93,8 @@ def command(ctx: click.Context, url: str | None, **options: object) -> None:
       bringup verify http://127.0.0.1:8000
       bringup verify http://gpubox:8000 --host gpubox --gpus 0-3
       bringup verify :8000 --quick --json
-      bringup verify https://llm.example/v1 --api-key KEY --full --junit verify.xml
-      bringup verify --host gpubox -- vllm serve MiniMaxAI/MiniMax-M2.5 --tensor-parallel-size 4
+      bringup verify https://llm.example/v1 --api-key KEY --full --junit up.xml
+      bringup verify --host gpubox -- vllm serve MiniMaxAI/MiniMax-M2.5 -tp 4
       bringup verify --from monday.json.gz
 
     Without URL the one engine that runs on the machine is taken. A recording is judged as it was taken:
@@ -136,6 +155,7 @@ def _run(url: str | None, engine_command: tuple[str, ...], options: dict[str, ob
         is_plain=options["no_color"] is True,
         show_all=options["show_all"] is True,
     )
+    require_places(output)
     with ProgressLine(enabled=options["quiet"] is not True) as progress:
         outcome = asyncio.run(_verified(url, engine_command, options, progress))
     emit(outcome.report, outcome.recording, output)
@@ -154,7 +174,7 @@ async def _verified(
     if url is None:
         url = f":{spec.port if spec and spec.port else await find_port(host)}"
     target = target_of(
-        f"127.0.0.1{url}" if url.startswith(":") else url,
+        f"127.0.0.1{url.strip()}" if _PORT_ALONE.match(url.strip()) else url,
         api_key=_text(options["api_key"]),
         ca_file=_text(options["cacert"]),
         verify_tls=options["insecure"] is not True,
@@ -190,22 +210,25 @@ def gpu_names(text: str) -> tuple[str, ...]:
     """Indices, UUIDs or bus ids out of `0-3,5` or `GPU-..,0000:06:00.0`.
 
     Raises:
-        UsageError: no GPU, or a range that runs backwards.
+        UsageError: not the name of a GPU, or a range that runs backwards.
 
     >>> gpu_names("0-2,5")
     ('0', '1', '2', '5')
     """
+    wanted = "wanted indices, UUIDs or PCI bus ids: `0-3`, `GPU-5f1c`, `0000:06:00.0`"
     names: list[str] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        first, dash, last = part.partition("-")
-        if dash and first.isdigit() and last.isdigit():
-            names += [str(index) for index in range(int(first), int(last) + 1)]
-            if int(first) > int(last):
+        if _GPU_RANGE.fullmatch(part):
+            first, last = (int(end) for end in part.split("-"))
+            if first > last:
                 raise UsageError(f"`{part}` is no range of GPUs", hint=f"wanted `{last}-{first}`")
-        else:
+            names += [str(index) for index in range(first, last + 1)]
+        elif _GPU_NAME.fullmatch(part):
             names.append(part)
+        else:
+            raise UsageError(f"`{part}` names no GPU", hint=wanted)
     if not names:
-        raise UsageError(f"`--gpus {text}` names no GPU", hint="wanted indices, UUIDs or PCI bus ids: `0-3`")
+        raise UsageError(f"`--gpus {text}` names no GPU", hint=wanted)
     return tuple(names)
 
 

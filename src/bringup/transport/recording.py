@@ -2,8 +2,6 @@
 
 import gzip
 import importlib
-import os
-import tempfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from bringup.errors import UsageError
+from bringup.transport.files import require_writable, write_file
 from bringup.transport.scrub import scrub
 from bringup.values.recording import Recording
 
@@ -67,17 +66,18 @@ def save(path: Path, recording: Recording, secrets: Collection[str] = ()) -> Non
     """
     data = encode(recording, secrets)
     packed = _zstd().compress(data) if path.suffix == ".zst" else gzip.compress(data, 6, mtime=0)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(packed)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"cannot write the recording `{path}`: {error.strerror}") from None
+    write_file(path, packed, is_private=True)
+
+
+def require_savable(path: Path) -> None:
+    """Raises unless `save` can write there.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if path.suffix == ".zst":
+        _zstd()
+    require_writable(path)
 
 
 def load(path: Path) -> Recording:
@@ -123,5 +123,6 @@ def _zstd() -> Any:
         except ImportError:
             continue
     raise UsageError(
-        "this Python cannot read or write zstd", hint="name the file `.json.gz`, or use Python 3.14 or newer"
+        "this Python cannot read or write zstd",
+        hint="write to `.json.gz` or unpack with `zstd -d`; or use Python 3.14, or `pip install zstandard`",
     )

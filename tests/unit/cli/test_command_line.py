@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -78,7 +80,7 @@ def test_a_replay_leaves_nothing_out_in_silence(run, option):
     assert run("verify", "--from", str(RECORDING), "--json", "--quiet", *option.split()) == (code, plain, "")
 
 
-@pytest.mark.parametrize("text", ["3-0", "", ",", " , "])
+@pytest.mark.parametrize("text", ["3-0", "", ",", " , ", "garbage", "-1", "0-", "0-99999999999", "1,,x"])
 def test_gpus_that_name_none_are_refused_rather_than_taken_for_all(text):
     with pytest.raises(UsageError, match="GPU"):
         gpu_names(text)
@@ -94,6 +96,8 @@ def test_gpus_by_index_uuid_and_bus_id(text):
     [
         ("--budget", "0"),
         ("--budget", "-1"),
+        ("--budget", "nan"),
+        ("--budget", "0.001"),
         ("--context", "0"),
         ("--long-context", "-5"),
         ("--model", "a\udcff"),
@@ -143,3 +147,31 @@ def test_a_terminal_of_few_letters_gets_question_marks_and_every_number(monkeypa
     out.write("\u2500 96,721 MiB \u00e9")
     out.flush()
     assert out.buffer.getvalue().endswith(b"? 96,721 MiB ?")
+
+
+def test_what_the_report_cannot_be_written_to_is_said_before_the_work(run, tmp_path):
+    for option in ("--junit", "--svg", "--record"):
+        code, out, err = run("verify", ":1", option, str(tmp_path))
+        assert (code, out) == (EXIT_USAGE, "")
+        assert f"cannot write `{tmp_path}`" in err
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("verify", "--help"), ("demo", "--help"), ("checks",)])
+def test_help_fits_eighty_columns(run, monkeypatch, arguments):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(*arguments)
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("redirection", [">&-", "> /dev/full"])
+@pytest.mark.parametrize("arguments", ["--help", "checks"])
+def test_an_output_that_takes_nothing_is_no_traceback(redirection, arguments):
+    done = subprocess.run(
+        ("sh", "-c", f"{sys.executable} -m bringup {arguments} {redirection}"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (EXIT_OK if redirection == ">&-" else EXIT_USAGE)

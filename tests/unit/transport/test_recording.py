@@ -145,8 +145,9 @@ def test_files_that_are_not_there(tmp_path):
         recordings.load(tmp_path / "none")
     with pytest.raises(UsageError, match="cannot read"):
         recordings.load(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cannot write"):
-        recordings.save(tmp_path / "no" / "folder", whole())
+        recordings.save(tmp_path / "file" / "below", whole())
 
 
 def test_a_failed_write_leaves_the_old_recording(tmp_path):
