@@ -43,3 +43,4 @@ class Check:
     asks: Callable[[Deployment, Replies], Batch] | None = None
     judge: Callable[[Deployment, Replies], Judgement]
     reads_all: bool = False
+    shows_model: bool = True  # being good shows that the model answers; an open door or a pulse does not

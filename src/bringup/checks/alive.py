@@ -167,4 +167,5 @@ CHECK = Check(
     asks=asks,
     judge=judge,
     reads_all=True,
+    shows_model=False,
 )

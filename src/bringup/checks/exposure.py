@@ -297,4 +297,6 @@ def _is_public(host: str) -> bool:
         return False  # a name says nothing about where it leads
 
 
-CHECK = Check(title="is open to those it should be", depth=Depth.QUICK, asks=_asks, judge=_judge)
+CHECK = Check(
+    title="is open to those it should be", depth=Depth.QUICK, asks=_asks, judge=_judge, shows_model=False
+)

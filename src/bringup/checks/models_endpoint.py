@@ -257,4 +257,11 @@ def _either(names: tuple[str, ...]) -> str:
     return " or ".join(f"`{name}`" for name in names)
 
 
-CHECK = Check(title="lists the expected model", depth=Depth.QUICK, asks=_asks, judge=_judge, reads_all=True)
+CHECK = Check(
+    title="lists the expected model",
+    depth=Depth.QUICK,
+    asks=_asks,
+    judge=_judge,
+    reads_all=True,
+    shows_model=False,
+)

@@ -19,7 +19,7 @@ from bringup.flows.verify import Verification, VerifyRequest, verify
 from bringup.machine import Target as HostTarget
 from bringup.transport.http_stream import target_of
 from bringup.transport.process import Child, free_port, start
-from bringup.transport.weights import SMOLLM2, cache_folder, weights_file
+from bringup.transport.weights import SMOLLM2, made_cache_folder, weights_file
 from bringup.values.deployment import Depth, Wanted
 
 _READY_LIMIT_S = 120.0
@@ -70,7 +70,7 @@ async def demo(
 
 async def _started(weights: Path, alias: str, threads: int, say: Callable[[str], None]) -> tuple[Child, int]:
     """The engine, ready to answer, and its port."""
-    log = cache_folder() / "demo-engine.log"
+    log = made_cache_folder() / "demo-engine.log"
     for attempt in range(1, _PORT_TRIES + 1):
         port = free_port()
         say(f"starting llama.cpp with {alias} on 127.0.0.1:{port}")

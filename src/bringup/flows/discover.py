@@ -23,15 +23,19 @@ async def running_engine_port(runner: Runner) -> int:
     if not found:
         missing = f" ({'; '.join(snapshot.missing)})" if snapshot.missing else ""
         raise HostError(
-            f"no running engine was seen on {runner.host}{missing}",
+            f"no running engine was seen on {_place(runner)}{missing}",
             hint="name its endpoint: bringup verify http://HOST:PORT",
         )
     if len(found) > 1:
         listed = "\n".join(f"  {_line(process)}" for _, process in sorted(found.items()))
         raise UsageError(
-            f"{len(found)} engines run on {runner.host}:\n{listed}", hint="name one: bringup verify :PORT"
+            f"{len(found)} engines run on {_place(runner)}:\n{listed}", hint="name one: bringup verify :PORT"
         )
     return next(iter(found))
+
+
+def _place(runner: Runner) -> str:
+    return "this machine" if runner.host == "local" else runner.host
 
 
 def _line(process: EngineProcess) -> str:

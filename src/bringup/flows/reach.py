@@ -48,7 +48,12 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
             open_things.push_async_callback(runner.close)
         endpoint = ScrubbedEndpoint(HttpEndpoint(reached), secrets)
         open_things.push_async_callback(endpoint.close)
-        yield World(runner=runner, endpoint=endpoint, sandbox=IsolatedSandbox())
+        yield World(
+            runner=runner,
+            endpoint=endpoint,
+            sandbox=IsolatedSandbox(),
+            is_forwarded=reached is not target,
+        )
 
 
 async def find_port(host: str | None) -> int:

@@ -58,6 +58,7 @@ class World:
     looked_at: Mapping[str, float] = field(default_factory=dict[str, float])  # the same
     duration_s: float | None = None
     is_replay: bool = False
+    is_forwarded: bool = False  # the endpoint is reached through a port of ssh, which always looks open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,13 @@ async def verify(
     budget_s = request.budget_s or BUDGET_S[request.depth]
     looking = asyncio.create_task(_look(world, "before", asked, request.target))
     try:
-        engine, probes = await identify(world.endpoint, has_api_key=request.has_api_key, limit_s=budget_s)
+        engine, probes = await identify(
+            world.endpoint,
+            url=request.url,
+            is_forwarded=world.is_forwarded,
+            has_api_key=request.has_api_key,
+            limit_s=budget_s,
+        )
         before = await looking
     finally:
         looking.cancel()
@@ -117,7 +124,12 @@ async def verify(
 
 
 async def identify(
-    endpoint: Endpoint, *, has_api_key: bool = False, limit_s: float = math.inf
+    endpoint: Endpoint,
+    *,
+    url: str,
+    is_forwarded: bool = False,
+    has_api_key: bool = False,
+    limit_s: float = math.inf,
 ) -> tuple[EngineStatus, dict[str, Answer]]:
     """The engine behind `endpoint`, and the answers that say so, by key, all within `limit_s` seconds.
 
@@ -133,18 +145,28 @@ async def identify(
 
     first = await endpoint.send(within(asks[0]))
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
-        raise _no_endpoint(first)
+        raise _no_endpoint(first, url)
     rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
     if all(answer.status is None for answer in answers.values()):
-        raise HostError(
-            f"something listens but gives no HTTP answer: {first.detail or first.problem}",
-            hint="is this the engine's port, and http or https?",
-        )
+        raise _no_http(first, url, is_forwarded=is_forwarded)
     return surest(engines, answers), answers
 
 
-def _no_endpoint(answer: Answer) -> HostError:
+def _no_http(answer: Answer, url: str, *, is_forwarded: bool) -> HostError:
+    said = answer.detail or str(answer.problem)
+    if is_forwarded:
+        return HostError(
+            f"no HTTP answer from {url} through ssh: {said}",
+            hint="does the engine listen there? `ss -ltnp` on its machine shows; and is it http or https?",
+        )
+    return HostError(
+        f"something listens at {url} but gives no HTTP answer: {said}",
+        hint="is this the engine's port, and http or https?",
+    )
+
+
+def _no_endpoint(answer: Answer, url: str) -> HostError:
     """Why nothing answers at the URL, with what to do about it."""
     said = answer.detail or str(answer.problem)
     if answer.problem is Problem.REFUSED:
@@ -152,12 +174,16 @@ def _no_endpoint(answer: Answer) -> HostError:
             "the engine still loads, has ended, or listens on another port: `ss -ltnp` on its machine shows; "
             "if only on its own loopback: `bringup verify http://127.0.0.1:PORT --host HOST`"
         )
+    elif "CERTIFICATE_VERIFY_FAILED" in said:
+        hint = "name the CA's certificate with --cacert FILE, or go without the proof with --insecure"
+    elif answer.problem is Problem.NOT_ASKED:
+        hint = "the recording holds no answers: record it again"
     else:
         hint = (
             "check the name, the scheme (http or https) and the way there; through ssh: "
             "`bringup verify http://127.0.0.1:PORT --host HOST`"
         )
-    return HostError(f"no endpoint answered: {said}", hint=hint)
+    return HostError(f"no endpoint answered at {url}: {said}", hint=hint)
 
 
 def engine_spec(argv: Sequence[str]) -> EngineSpec:
@@ -183,6 +209,7 @@ def judge(deployment: Deployment, checks: Mapping[str, Check], observed: Observe
             name=name,
             title=check.title,
             section=check.section,
+            shows_model=check.shows_model,
             judgement=check.judge(deployment, observed.replies_of(name, with_everyone=check.reads_all)),
         )
         for name, check in checks.items()

@@ -18,7 +18,7 @@ _TITLES = {
     Severity.WARNING: "works, with warnings",
     Severity.FAILURE: "broken",
 }
-_TITLES_UNTRIED = {  # no function check came out good: nobody may say "works"
+_TITLES_UNTRIED = {  # no check that asks the model came out good: nobody may say "works"
     Severity.OK: "not exercised",
     Severity.NOTE: "not exercised",
     Severity.UNKNOWN: "not measured",
@@ -35,6 +35,7 @@ class Judged:
     title: str
     section: str
     judgement: Judgement
+    shows_model: bool = True  # being good shows that the model answers
 
     @property
     def severity(self) -> Severity:
@@ -62,7 +63,7 @@ def build_report(
     severity = worst(findings)
     return Report(
         kind="verify",
-        verdict=(_TITLES if _good(_function(ordered)) else _TITLES_UNTRIED)[severity],
+        verdict=(_TITLES if _is_shown(ordered) else _TITLES_UNTRIED)[severity],
         title=_title(deployment),
         paragraph=_paragraph(deployment, ordered, findings, measurements),
         findings=findings,
@@ -118,6 +119,11 @@ def _good(function: Sequence[Judged]) -> list[Judged]:
     return [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
 
 
+def _is_shown(judged: Sequence[Judged]) -> bool:
+    """Whether any check shows that the model answers."""
+    return any(one.shows_model for one in _good(_function(judged)))
+
+
 def _function_sentence(judged: Sequence[Judged]) -> str:
     function = _function(judged)
     broken = [one for one in function if one.severity is Severity.FAILURE]
@@ -126,7 +132,7 @@ def _function_sentence(judged: Sequence[Judged]) -> str:
     if not function:
         return "No function check was run."
     if not broken:
-        return f"{'It answers' if good else 'Whether it works is not known'}: {count}."
+        return f"{'It answers' if _is_shown(judged) else 'Whether it works is not known'}: {count}."
     names = _listing([one.title for one in broken])
     first = next(finding for finding in broken[0].judgement.findings if finding.severity is Severity.FAILURE)
     return f"It does not work: {names} failed ({count}). {_sentence(first.summary)}"

@@ -34,6 +34,13 @@ def test_without_one_good_function_check_nobody_says_works(deployment, judged, r
     assert "Whether it works is not known: 0 of 1 function checks are good." in report.paragraph
 
 
+def test_an_open_door_alone_is_no_working_model(deployment, judged, report_of):
+    door = replace(judged("exposure", Severity.OK, "guarded"), shows_model=False)
+    report = report_of(deployment, door, judged("fact", Severity.UNKNOWN, "not measured: HTTP 401"))
+    assert report.verdict == "not measured"
+    assert "It answers" not in report.paragraph
+
+
 def test_an_estimated_speed_is_told_as_one(deployment, judged, report_of):
     speed = Measurement(name="single-stream speed (estimated)", value=2088.4, unit="tokens/s")
     report = report_of(deployment, judged("speed", Severity.OK, "fast", measurements=(speed,)))
