@@ -144,17 +144,12 @@ async def identify(
         return replace(ask, time_limit_s=min(ask.time_limit_s, max(0.0, deadline - time.monotonic())))
 
     first = await endpoint.send(within(asks[0]))
-<<<<<<< HEAD
     if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE):
-        raise _no_endpoint(first)
-=======
-    if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE, Problem.NOT_ASKED):
         raise _no_endpoint(first, url)
->>>>>>> fresh
     rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
     answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
     if all(answer.problem is Problem.NOT_ASKED for answer in answers.values()):
-        raise _no_endpoint(first)
+        raise _no_endpoint(first, url)
     if all(answer.status is None for answer in answers.values()):
         raise _no_http(first, url, is_forwarded=is_forwarded)
     return surest(engines, answers), answers

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
-
 # What the library's reader raises for lines of other forms; OverflowError: a whole number beyond any float.
 _UNREADABLE = (ValueError, KeyError, IndexError, OverflowError)
 
