@@ -51,7 +51,7 @@ def test_a_recording_without_the_first_probe_of_today_still_replays():
 def test_a_recording_without_any_answer_is_no_endpoint():
     request = VerifyRequest(url="http://gpubox:8000", only=("gpu_memory",))
     world = World(runner=None, endpoint=ReplayEndpoint(Recording()), sandbox=ReplaySandbox(Recording()))
-    with pytest.raises(HostError, match="no endpoint answered at .*: not in the recording"):
+    with pytest.raises(HostError, match=r"no endpoint answered at .*: not in the recording"):
         asyncio.run(verify(request, world))
 
 
