@@ -1,6 +1,7 @@
 """Progress on standard error: one line that is rewritten on a terminal, plain lines elsewhere."""
 
 import os
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -33,7 +34,8 @@ class ProgressLine:
             return
         text = f"[{step.done}/{step.total}] {step.title}"
         if self._rewrites:
-            sys.stderr.write(f"\r\x1b[2K{text[:100]}")
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be rewritten
+            sys.stderr.write(f"\r\x1b[2K{text[:room]}")
             sys.stderr.flush()
         elif time.monotonic() - self._said_at >= _QUIET_S:
             self._said_at = time.monotonic()

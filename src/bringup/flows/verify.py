@@ -51,7 +51,7 @@ class World:
     """What a verification reaches: a host (or none), an endpoint, a sandbox; live or replayed."""
 
     runner: Runner | None
-    runner_after: Runner | None = None  # None: the same one answers after the exercises
+    runner_after: Runner | None = None  # None: the same one answers after the exercises; in a replay nobody
     endpoint: Endpoint
     sandbox: Sandbox
     taken_at: float | None = None  # of the recording that is replayed
@@ -107,9 +107,7 @@ async def verify(
         gives_up=not world.is_replay,
     )
     observed = await exercise.run(checks)
-    # The second look is for what the exercises did to the GPUs: without one it would only cost time.
-    has_gpus = deployment.host is not None and bool(deployment.host.gpus)
-    after = await _look(world, "after", asked, target) if has_gpus else None
+    after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
     deployment = replace(deployment, host_after=_read(after, asked, world))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
@@ -121,6 +119,17 @@ async def verify(
     )
     recording = _recording(request, world, report, probes, observed, {"before": before, "after": after})
     return Verification(report=report, recording=recording)
+
+
+def _changes_may_show(deployment: Deployment) -> bool:
+    """Whether a second look at the host can show what the exercises did: to GPUs, or to the engine's process.
+
+    In a hurry the process alone is not worth the time: that the engine answers is seen without it.
+    """
+    if deployment.host is None:
+        return False
+    has_process = deployment.process is not None and deployment.depth is not Depth.QUICK
+    return bool(deployment.host.gpus) or has_process
 
 
 async def identify(
@@ -253,7 +262,8 @@ class _Look:
 
 async def _look(world: World, moment: str, asked: Sources, target: Target) -> _Look | None:
     """What the host says at one moment, "before" or "after" the exercises; None without a host."""
-    runner = world.runner_after if moment == "after" and world.runner_after is not None else world.runner
+    is_other = moment == "after" and (world.runner_after is not None or world.is_replay)
+    runner = world.runner_after if is_other else world.runner
     if runner is None:
         return None
     taken_at = world.looked_at.get(moment, time.time())

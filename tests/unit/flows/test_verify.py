@@ -3,10 +3,12 @@ import asyncio
 import pytest
 
 from bringup.errors import EXIT_UNKNOWN, HostError
-from bringup.flows.verify import VerifyRequest, World, engine_spec, verify
+from bringup.flows.verify import VerifyRequest, World, _changes_may_show, engine_spec, verify
 from bringup.transport.replay import ReplayEndpoint, ReplaySandbox
+from bringup.values.deployment import Deployment, Depth
+from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.exchange import Answer
-from bringup.values.host import CommandResult
+from bringup.values.host import CommandResult, EngineProcess, Gpu, HostSnapshot
 from bringup.values.recording import Recording
 
 
@@ -38,6 +40,32 @@ def test_the_disk_of_the_folders_that_the_command_line_names_is_asked_for():
     asyncio.run(verify(request, world))
     assert "disk model '/models/Mini Max'\n" in runner.scripts["machine.disks"]
     assert "disk download_folder /cache\n" in runner.scripts["machine.disks"]
+
+
+@pytest.mark.parametrize(
+    ("depth", "has_process", "has_gpus", "looks"),
+    [
+        (Depth.DEFAULT, True, False, True),
+        (Depth.QUICK, True, False, False),
+        (Depth.QUICK, False, True, True),
+        (Depth.FULL, False, False, False),
+    ],
+)
+def test_a_second_look_where_it_can_show_something(depth, has_process, has_gpus, looks):
+    host = HostSnapshot(
+        taken_at=0.0,
+        host="gpubox",
+        gpus=(Gpu(index=0),) if has_gpus else (),
+        engines=(EngineProcess(pid=7, port=8000),) if has_process else (),
+    )
+    deployment = Deployment(
+        url="http://gpubox:8000",
+        engine=EngineStatus(engine="vllm"),
+        model=ServedModel(id="m"),
+        depth=depth,
+        host=host,
+    )
+    assert _changes_may_show(deployment) is looks
 
 
 def test_a_recording_without_the_first_probe_of_today_still_replays():
