@@ -5,20 +5,28 @@ import threading
 
 import xllamacpp
 
-model, port, alias = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-wanted = xllamacpp.CommonParams()
-wanted.model.path = model
-wanted.model_alias = {alias} if isinstance(wanted.model_alias, set) else alias
-if hasattr(wanted, "hostnames"):
-    wanted.hostnames = ["127.0.0.1"]
-else:
-    wanted.hostname = "127.0.0.1"
-wanted.port = port
-wanted.n_ctx = 8192
-wanted.n_parallel = 4
-wanted.cpuparams.n_threads = 2
-wanted.endpoint_metrics = True
-wanted.endpoint_slots = True
-wanted.use_jinja = True
-server = xllamacpp.Server(wanted)
-threading.Event().wait()
+
+def main() -> None:
+    """Serve until the process is ended."""
+    model, port, alias = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = model
+    wanted.model_alias = {alias} if isinstance(wanted.model_alias, set) else alias
+    if hasattr(wanted, "hostnames"):
+        wanted.hostnames = ["127.0.0.1"]
+    else:
+        wanted.hostname = "127.0.0.1"
+    wanted.port = port
+    wanted.n_ctx = 8192
+    wanted.n_parallel = 4
+    wanted.cpuparams.n_threads = 2
+    wanted.endpoint_metrics = True
+    wanted.endpoint_slots = True
+    wanted.use_jinja = True
+    server = xllamacpp.Server(wanted)
+    threading.Event().wait()
+    del server  # it serves only as long as it is held
+
+
+if __name__ == "__main__":
+    main()
