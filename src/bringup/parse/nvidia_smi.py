@@ -53,7 +53,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 
 _FREE_TEXT = ("name", "gpu_name", "process_name")  # the only columns whose value could hold ", "
-_ASKED = re.compile(r"--query-[a-z-]+=(?P<fields>[\w.,]+)", re.ASCII)
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _MEMORY_OF_PROCESS = ("used_memory", "used_gpu_memory")
 
@@ -167,13 +166,3 @@ def _processes(rows: Sequence[Mapping[str, str]]) -> Iterator[GpuProcess]:
             name=None if absence(name) else name,
             memory_used=next((value for value in used if not isinstance(value, Absent)), None),
         )
-
-
-def asked_columns(command: str) -> tuple[str, ...]:
-    """Fields that a pasted command line asks for.
-
-    >>> asked_columns("$ nvidia-smi --query-gpu=index,name --format=csv")
-    ('index', 'name')
-    """
-    match = _ASKED.search(command)
-    return tuple(match["fields"].split(",")) if match else ()

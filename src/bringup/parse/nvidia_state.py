@@ -108,8 +108,3 @@ def trouble(text: str, status: int | None = 0) -> str | None:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     words = _STATUSES.get(status, f"nvidia-smi ended with status {status}")
     return words if status in _STATUSES or not first else f"{words}: {first[:200]}"
-
-
-def is_lost_gpu(text: str) -> bool:
-    """Whether one lost GPU's line stands in the answer."""
-    return "Unable to determine the device handle" in text or "GPU is lost" in text

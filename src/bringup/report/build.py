@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
-from bringup.units import mib_text, seconds_text
+from bringup.units import bytes_text, mib_text, seconds_text
 from bringup.values.deployment import Deployment
 from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
 from bringup.values.host import Gpu, HostSnapshot
@@ -327,7 +327,7 @@ def _host_table(host: HostSnapshot) -> Table:
 
 
 def _room(free: int | None, total: int | None) -> str | None:
-    return None if free is None or total is None else f"{mib_text(free)} of {mib_text(total)}"
+    return None if free is None or total is None else f"{bytes_text(free)} of {bytes_text(total)}"
 
 
 def _fingerprint(judged: Sequence[Judged]) -> Fingerprint | None:
