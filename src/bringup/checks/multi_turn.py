@@ -10,9 +10,9 @@ it.
 from functools import partial
 
 from bringup.checks import Batch, Check, Replies
-from bringup.parse.answer_fault import Fault, reply_or_fault
 from bringup.parse.chat_request import chat_body
 from bringup.parse.json_value import Json
+from bringup.parse.prompt_growth import prompt_growth
 from bringup.parse.second_try import next_asks
 from bringup.parse.short_answer import says_word
 from bringup.parse.tally import cut_off_findings, fault_findings, graded_findings, tally
@@ -58,13 +58,8 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 def _lost_turns(replies: Replies) -> Finding | None:
     """The finding that the engine drops earlier turns, by its own token counts; None when it does not."""
-    whole = reply_or_fault(replies.answers.get("name"))
-    alone = reply_or_fault(replies.answers.get("alone"))
-    if isinstance(whole, Fault) or isinstance(alone, Fault):
-        return None
-    if whole.prompt_tokens is None or alone.prompt_tokens is None:
-        return None
-    if whole.prompt_tokens - alone.prompt_tokens >= _EARLIER_TOKENS:
+    growth = prompt_growth(replies.answers.get("name"), replies.answers.get("alone"))
+    if growth is None or growth.tokens >= _EARLIER_TOKENS:
         return None
     return Finding(
         id="multi_turn",
@@ -76,7 +71,7 @@ def _lost_turns(replies: Replies) -> Finding | None:
         evidence=(
             Evidence(
                 source="answer multi_turn/name",
-                text=f"{whole.prompt_tokens} prompt tokens with them, {alone.prompt_tokens} without",
+                text=f"{growth.with_it} prompt tokens with them, {growth.without} without",
             ),
         ),
     )

@@ -14,6 +14,7 @@ from bringup.checks import Batch, Check, Replies
 from bringup.parse.answer_fault import Fault, FaultKind, reply_or_fault
 from bringup.parse.chat_request import chat_body
 from bringup.parse.json_value import Json
+from bringup.parse.prompt_growth import prompt_growth
 from bringup.parse.second_try import next_asks
 from bringup.parse.short_answer import says_word
 from bringup.parse.tally import cut_off_findings, fault_findings, graded_findings, tally
@@ -90,13 +91,8 @@ def _not_supported(fault: Fault) -> Finding:
 
 def _dropped(replies: Replies) -> Finding | None:
     """The finding that the engine's own token counts show a dropped system message; None when they do not."""
-    with_it = reply_or_fault(replies.answers.get("mango"))
-    without = reply_or_fault(replies.answers.get("without"))
-    if isinstance(with_it, Fault) or isinstance(without, Fault):
-        return None
-    if with_it.prompt_tokens is None or without.prompt_tokens is None:
-        return None
-    if with_it.prompt_tokens - without.prompt_tokens >= _INSTRUCTION_TOKENS:
+    growth = prompt_growth(replies.answers.get("mango"), replies.answers.get("without"))
+    if growth is None or growth.tokens >= _INSTRUCTION_TOKENS:
         return None
     return Finding(
         id="system_prompt",
@@ -108,7 +104,7 @@ def _dropped(replies: Replies) -> Finding | None:
         evidence=(
             Evidence(
                 source="answer system_prompt/mango",
-                text=f"{with_it.prompt_tokens} prompt tokens with it, {without.prompt_tokens} without",
+                text=f"{growth.with_it} prompt tokens with it, {growth.without} without",
             ),
         ),
     )

@@ -16,6 +16,7 @@ from bringup.parse.chat import ChatReply, ToolCall
 from bringup.parse.chat_request import chat_body
 from bringup.parse.json_schema import read_strict_json
 from bringup.parse.json_value import Json, text_at
+from bringup.parse.prompt_growth import prompt_growth
 from bringup.parse.reasoning import split_reply
 from bringup.parse.second_try import next_asks, settled
 from bringup.parse.short_answer import says_word
@@ -143,7 +144,7 @@ def _of_whole(deployment: Deployment, reply: ChatReply, replies: Replies) -> Fin
             action="ask again with more depth (`--full`)",
             evidence=quote,
         )
-    return _without_call(deployment, reply, replies, quote)
+    return _without_call(deployment, replies, quote)
 
 
 def _as_text(deployment: Deployment, quote: tuple[Evidence, ...]) -> Finding:
@@ -160,11 +161,10 @@ def _as_text(deployment: Deployment, quote: tuple[Evidence, ...]) -> Finding:
     )
 
 
-def _without_call(
-    deployment: Deployment, reply: ChatReply, replies: Replies, quote: tuple[Evidence, ...]
-) -> Finding:
+def _without_call(deployment: Deployment, replies: Replies, quote: tuple[Evidence, ...]) -> Finding:
     """The finding for plain words: tools never reached the model, or the model did not call."""
-    if _tools_are_dropped(reply, replies):
+    growth = prompt_growth(settled(replies.answers, "whole"), replies.answers.get("bare"))
+    if growth is not None and growth.tokens < _TOOL_TOKENS:
         return Finding(
             id="tool_call",
             severity=Severity.NOTE,
@@ -190,13 +190,6 @@ def _without_call(
         action=action,
         evidence=quote,
     )
-
-
-def _tools_are_dropped(reply: ChatReply, replies: Replies) -> bool:
-    bare = reply_or_fault(replies.answers.get("bare"))
-    if isinstance(bare, Fault) or bare.prompt_tokens is None or reply.prompt_tokens is None:
-        return False
-    return reply.prompt_tokens - bare.prompt_tokens < _TOOL_TOKENS
 
 
 def _of_call(finding_id: str, ability: Ability, call: ToolCall, reply: ChatReply) -> Finding:
