@@ -123,8 +123,8 @@ def _unmeasured(summary: str, expected: str) -> Finding:
         severity=Severity.UNKNOWN,
         summary=summary,
         expected=expected,
-        explanation="speed needs an answer that arrives in pieces",
-        action="see what `streaming` says, then verify again",
+        explanation="speed needs an answer that arrives in pieces and ends in time",
+        action="see what `streaming` says, then verify again on a quiet engine",
     )
 
 

@@ -19,7 +19,7 @@ from bringup.flows.verify import Verification, VerifyRequest, verify
 from bringup.machine import Target as HostTarget
 from bringup.transport.http_stream import target_of
 from bringup.transport.process import Child, free_port, start
-from bringup.transport.weights import SMOLLM2, made_cache_folder, weights_file
+from bringup.transport.weights import SMOLLM2, made_cache_folder, require_gguf, weights_file
 from bringup.values.deployment import Depth, Wanted
 
 _READY_LIMIT_S = 120.0
@@ -43,10 +43,12 @@ async def demo(
 
     Raises:
         EngineError: the engine did not start, or this processor cannot run it.
-        UsageError: the `demo` extra is not installed.
+        UsageError: the `demo` extra is not installed, or the weights are no GGUF file.
         HostError: the weights could not be fetched.
     """
     _require_engine()
+    if request.weights is not None:
+        require_gguf(request.weights)
     weights = request.weights or weights_file(SMOLLM2, say=say)
     alias = SMOLLM2.alias if request.weights is None else request.weights.stem
     child, port = await _started(weights, alias, request.threads, say)

@@ -129,10 +129,10 @@ def _is_shown(judged: Sequence[Judged]) -> bool:
 def _function_sentence(judged: Sequence[Judged]) -> str:
     function = _function(judged)
     broken = [one for one in function if one.severity is Severity.FAILURE]
-    good = _good(function)
-    count = f"{len(good)} of {len(function)} function checks are good"
     if not function:
         return "No function check was run."
+    good = sum(one.severity is Severity.OK for one in function)
+    count = f"{good} of {len(function)} function checks are good"
     if not broken:
         return f"{'It answers' if _is_shown(judged) else 'Whether it works is not known'}: {count}."
     names = _listing([one.title for one in broken])

@@ -24,7 +24,12 @@ def main() -> None:
     parser.add_argument("--threads", required=True, type=int)
     options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    server = serve(options.model, port=options.port, alias=options.alias, threads=options.threads)
+    try:
+        server = serve(options.model, port=options.port, alias=options.alias, threads=options.threads)
+    except RuntimeError as error:  # the server's own log above says why
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+        os._exit(1)  # a polite exit would wait for the reader of standard input
     threading.Event().wait()
     del server  # it serves only as long as it is held
 

@@ -14,6 +14,7 @@ from bringup.errors import HostError, UsageError
 from bringup.units import MIB
 
 _CHUNK = MIB
+_GGUF = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,23 @@ def made_cache_folder() -> Path:
             hint="set XDG_CACHE_HOME to a folder that you may write to",
         ) from None
     return folder
+
+
+def require_gguf(path: Path) -> None:
+    """Raises unless `path` begins like a GGUF file: an engine that is given another one ends in a traceback.
+
+    Raises:
+        UsageError: it does not, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_GGUF))
+    except OSError as error:
+        raise UsageError(f"cannot read the weights `{path}`: {error.strerror}") from None
+    if begins != _GGUF:
+        raise UsageError(
+            f"`{path}` is not a GGUF file", hint="wanted weights in llama.cpp's format, one file"
+        )
 
 
 def weights_file(weights: PackagedWeights, *, say: Callable[[str], None]) -> Path:

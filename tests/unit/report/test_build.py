@@ -43,6 +43,12 @@ def test_an_open_door_alone_is_no_working_model(deployment, judged, report_of):
     assert "It answers" not in report.paragraph
 
 
+def test_what_is_only_noted_is_not_counted_as_good(deployment, judged, report_of):
+    noted = judged("arithmetic", Severity.NOTE, "0 of 10 calculations right")
+    report = report_of(deployment, judged("fact", Severity.OK, "Paris"), noted)
+    assert "It answers: 1 of 2 function checks are good. Noted, and nothing broken" in report.paragraph
+
+
 def test_an_estimated_speed_is_told_as_one(deployment, judged, report_of):
     speed = Measurement(name="single-stream speed (estimated)", value=2088.4, unit="tokens/s")
     report = report_of(deployment, judged("speed", Severity.OK, "fast", measurements=(speed,)))

