@@ -8,7 +8,7 @@ import click
 
 from bringup import __version__
 from bringup.cli.streams import forsake_output, is_output_error, prepare_streams
-from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError
+from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError, UsageError
 from bringup.parse.redact import redact
 
 # One line per command, so that `bringup --help` imports none of them.
@@ -80,6 +80,8 @@ def main() -> NoReturn:
     prepare_streams()
     try:
         own, engine_command = split_engine_command(sys.argv[1:])
+        if engine_command and "verify" not in own:
+            raise UsageError("only `bringup verify` takes an engine's command line after `--`")
         code = bringup.main(args=own, prog_name="bringup", standalone_mode=False, obj=engine_command)
         sys.stdout.flush()
     except click.exceptions.Abort:

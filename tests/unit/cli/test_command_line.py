@@ -175,3 +175,10 @@ def test_an_output_that_takes_nothing_is_no_traceback(redirection, arguments):
     )
     assert "Traceback" not in done.stderr
     assert done.returncode == (EXIT_OK if redirection == ">&-" else EXIT_USAGE)
+
+
+@pytest.mark.parametrize("command", ["checks", "demo"])
+def test_a_command_that_takes_no_engine_command_says_so(run, command):
+    code, out, err = run(command, "--", "vllm", "serve", "m")
+    assert (code, out) == (EXIT_USAGE, "")
+    assert "bringup verify" in err
