@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bringup.errors import EXIT_FINDINGS, EXIT_UNKNOWN, HostError
+from bringup.errors import EXIT_FINDINGS, EXIT_UNKNOWN, HostError, UnreadableAnswer
 from bringup.flows.reach import replayed
 from bringup.flows.verify import Verification, VerifyRequest, World, verify
 from bringup.report.json import render_json
@@ -101,7 +101,6 @@ TABLE: dict[str, Expected] = {
     "error_500_streaming": Expected(speaks={"streaming": FAILURE, "stopping": FAILURE}),
     "error_500_concurrent": Expected(speaks={"determinism": FAILURE}),
     "html_page": NOTHING_ASKED,
-    "html_everywhere": Expected(speaks={"fact": FAILURE, "models_endpoint": FAILURE}),
     "never_answers": Expected(speaks={"fact": FAILURE}, budget_s=5.0),
     "gigabyte_body": NOTHING_ASKED,
     "malformed_http": NOTHING_ASKED,
@@ -180,7 +179,7 @@ def said(findings: tuple[Finding, ...]) -> str:
 
 
 def test_the_table_covers_every_fault():
-    assert set(TABLE) | set(UNREACHABLE) == set(FAULTS)
+    assert {*TABLE, *UNREACHABLE, "html_everywhere"} == set(FAULTS)
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +219,8 @@ def test_verdict(name: str, tmp_path: Path):
 def test_what_speaks_no_http_is_no_endpoint(name: str):
     with pytest.raises(HostError):
         asyncio.run(verified(name, Expected(budget_s=3.0)))
+
+
+def test_a_web_server_is_no_inference_server():
+    with pytest.raises(UnreadableAnswer, match=r"found another server: .* gave HTTP 200: `<!DOCTYPE html>"):
+        asyncio.run(verified("html_everywhere", Expected(budget_s=10.0)))

@@ -1,7 +1,6 @@
 """Verifies a running model: identify, exercise, look at the machine again, judge, report."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,9 +8,10 @@ from typing import cast
 
 from bringup import __version__, registry
 from bringup.checks import Check
-from bringup.engines import Engine, probe_asks, spec_of, surest
-from bringup.errors import HostError, UsageError
+from bringup.engines import Engine, spec_of
+from bringup.errors import UsageError
 from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
+from bringup.flows.identify import identify
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
 from bringup.parse.model_size import parameters_in_name
@@ -20,7 +20,7 @@ from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
-from bringup.values.exchange import Answer, Ask, Problem
+from bringup.values.exchange import Answer
 from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.recording import Recording
 from bringup.values.report import Report
@@ -130,71 +130,6 @@ def _changes_may_show(deployment: Deployment) -> bool:
         return False
     has_process = deployment.process is not None and deployment.depth is not Depth.QUICK
     return bool(deployment.host.gpus) or has_process
-
-
-async def identify(
-    endpoint: Endpoint,
-    *,
-    url: str,
-    is_forwarded: bool = False,
-    has_api_key: bool = False,
-    limit_s: float = math.inf,
-) -> tuple[EngineStatus, dict[str, Answer]]:
-    """The engine behind `endpoint`, and the answers that say so, by key, all within `limit_s` seconds.
-
-    Raises:
-        HostError: no answer to any probe.
-    """
-    engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
-    asks = probe_asks(engines, has_api_key=has_api_key)
-    deadline = time.monotonic() + limit_s
-
-    def within(ask: Ask) -> Ask:
-        return replace(ask, time_limit_s=min(ask.time_limit_s, max(0.0, deadline - time.monotonic())))
-
-    first = await endpoint.send(within(asks[0]))
-    if first.status is None and first.problem in (Problem.REFUSED, Problem.UNREACHABLE):
-        raise _no_endpoint(first, url)
-    rest = await asyncio.gather(*(endpoint.send(within(ask)) for ask in asks[1:]))
-    answers = {ask.key: answer for ask, answer in zip(asks, (first, *rest), strict=True)}
-    if all(answer.problem is Problem.NOT_ASKED for answer in answers.values()):
-        raise _no_endpoint(first, url)
-    if all(answer.status is None for answer in answers.values()):
-        raise _no_http(first, url, is_forwarded=is_forwarded)
-    return surest(engines, answers), answers
-
-
-def _no_http(answer: Answer, url: str, *, is_forwarded: bool) -> HostError:
-    said = answer.detail or str(answer.problem)
-    if is_forwarded:
-        return HostError(
-            f"no HTTP answer from {url} through ssh: {said}",
-            hint="does the engine listen there? `ss -ltnp` on its machine shows; and is it http or https?",
-        )
-    return HostError(
-        f"something listens at {url} but gives no HTTP answer: {said}",
-        hint="is this the engine's port, and http or https?",
-    )
-
-
-def _no_endpoint(answer: Answer, url: str) -> HostError:
-    """Why nothing answers at the URL, with what to do about it."""
-    said = answer.detail or str(answer.problem)
-    if answer.problem is Problem.REFUSED:
-        hint = (
-            "the engine still loads, has ended, or listens on another port: `ss -ltnp` on its machine shows; "
-            "if only on its own loopback: `bringup verify http://127.0.0.1:PORT --host HOST`"
-        )
-    elif "CERTIFICATE_VERIFY_FAILED" in said:
-        hint = "name the CA's certificate with --cacert FILE, or go without the proof with --insecure"
-    elif answer.problem is Problem.NOT_ASKED:
-        hint = "the recording holds no answers: record it again"
-    else:
-        hint = (
-            "check the name, the scheme (http or https) and the way there; through ssh: "
-            "`bringup verify http://127.0.0.1:PORT --host HOST`"
-        )
-    return HostError(f"no endpoint answered at {url}: {said}", hint=hint)
 
 
 def engine_spec(argv: Sequence[str]) -> EngineSpec:

@@ -44,3 +44,20 @@ def test_no_answer_is_not_measured_and_no_verdict(make):
 def test_asks_once(make):
     result = make.run(CHECK, make.deployment(), lambda ask: make.stream(ask.key, PIECES))
     assert (result.rounds, len(result.asked)) == (1, 1)
+
+
+def test_lumps_are_tried_again_and_the_first_good_stream_counts(make):
+    spread = [0.5 + 0.025 * place for place in range(41)]
+
+    def answered(ask):
+        return make.stream(ask.key, PIECES, times=spread if ask.key == "stream 2" else [3.0] * 41)
+
+    result = make.run(CHECK, make.deployment(), answered)
+    assert [ask.key for ask in result.asked] == ["stream", "stream 2"]
+    assert make.found(result.judgement) == {"speed": "ok"}
+
+
+def test_three_lumps_are_enough(make):
+    result = make.run(CHECK, make.deployment(), lambda ask: make.stream(ask.key, PIECES, times=[3.0] * 41))
+    assert len(result.asked) == 3
+    assert make.found(result.judgement) == {"speed": "unknown"}
