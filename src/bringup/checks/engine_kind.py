@@ -1,7 +1,7 @@
 """The engine that answers is the one whose command line was given.
 
-A port that another server took first answers in its place, and every flag of the command is then believed of a
-server that never saw it. Source: the command lines and endpoints that `bringup.engines` reads.
+A port that another server took first answers in its place, and every flag of the command is then believed of
+a server that never saw it. Source: the command lines and endpoints that `bringup.engines` reads.
 """
 
 from bringup.checks import Check, Replies

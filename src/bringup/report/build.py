@@ -54,7 +54,9 @@ def build_report(
     tool_version: str,
 ) -> Report:
     """The report of one verification."""
-    ordered = sorted(judged, key=lambda one: (SECTIONS.index(one.section), one.name))
+    # A check that says nothing had nothing to judge here: it is neither good nor counted.
+    spoke = [one for one in judged if one.judgement.findings]
+    ordered = sorted(spoke, key=lambda one: (SECTIONS.index(one.section), one.name))
     findings = tuple(
         sorted(
             (finding for one in ordered for finding in one.judgement.findings),

@@ -4,7 +4,7 @@ import pytest
 
 from bringup.units import mib
 from bringup.values.deployment import Wanted
-from bringup.values.finding import Measurement, Severity
+from bringup.values.finding import Judgement, Severity
 from bringup.values.host import Disk, HostFacts, HostSnapshot, NumaNode, PciDevice
 
 
@@ -153,3 +153,10 @@ def test_without_a_host_the_gpus_are_not_claimed(deployment, judged, report_of):
     report = report_of(replace(deployment, host=None), judged("fact", Severity.OK, "Paris"))
     assert "GPUs were not looked at" in report.paragraph
     assert all(table.title not in ("GPUs", "Host") for table in report.tables)
+
+
+def test_a_check_that_says_nothing_is_not_counted(deployment, judged, report_of):
+    silent = replace(judged("b", Severity.OK, ""), judgement=Judgement(findings=()))
+    report = report_of(deployment, judged("a", Severity.OK, "fine"), silent)
+    assert "1 of 1 function checks" in report.paragraph
+    assert [row[0] for row in report.tables[0].rows] == ["does a"]
