@@ -4,7 +4,7 @@ import pytest
 
 from bringup.units import mib
 from bringup.values.deployment import Wanted
-from bringup.values.finding import Judgement, Severity
+from bringup.values.finding import Judgement, Measurement, Severity
 from bringup.values.host import Disk, HostFacts, HostSnapshot, NumaNode, PciDevice
 
 
