@@ -216,10 +216,21 @@ def _is_lump(answer: Answer) -> bool:
     return len(set(times)) <= max(2, len(times) // 8)
 
 
+def _is_spread(answer: Answer) -> bool:
+    """Whether the text of a long streamed answer came in many reads."""
+    reply = read_reply(answer)
+    return reply.is_stream and len(set(reply.event_times)) > max(2, _LUMP_EVENTS // 2)
+
+
 def _delivery(reply: ChatReply, replies: Replies) -> Iterator[Finding]:
-    """A finding when the text came in one lump, and again so when asked again."""
+    """A finding when the text came in one lump, and again so when asked again, and so did every other stream.
+
+    What buffers does so every time; a machine too busy to read gets a lump here and pieces there.
+    """
     again = replies.answers.get("streamed again")
     if not _is_lump(replies.answers["streamed"]) or (again is not None and not _is_lump(again)):
+        return
+    if any(_is_spread(answer) for answers in replies.everyone.values() for answer in answers.values()):
         return
     times = reply.event_times
     reads = len(set(times))
@@ -288,4 +299,4 @@ def _text(answer: Answer) -> str:
     return read_reply(answer).everything
 
 
-CHECK = Check(title="streams an answer", depth=Depth.QUICK, asks=asks, judge=judge)
+CHECK = Check(title="streams an answer", depth=Depth.QUICK, asks=asks, judge=judge, reads_all=True)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from bringup.checks import Replies
 from bringup.checks.streaming import CHECK
 from bringup.values.deployment import Ability
 from bringup.values.exchange import Problem
@@ -183,3 +184,18 @@ def test_characters_cut_in_two(make):
     whole = make.whole("whole", f"{TEXT}é", tokens=12)
     streamed = make.stream("streamed", [*PIECES, "\ufffd\ufffd"])
     assert judged(make, streamed, whole) == {"streaming.text": "failure"}
+
+
+@pytest.mark.parametrize(
+    ("other_times", "expected"),
+    [
+        ([0.5 + 0.05 * place for place in range(12)], {"streaming": "ok"}),  # pieces elsewhere: no buffer
+        ([3.0] * 12, {"streaming.lump": "warning"}),
+    ],
+)
+def test_what_buffers_buffers_every_stream(make, other_times, expected):
+    lump = make.stream("streamed", PIECES, times=[2.0] * 12)
+    answers = {"whole": make.whole("whole", TEXT, tokens=12), "streamed": lump}
+    other = {"stream": make.stream("stream", PIECES, times=other_times)}
+    replies = Replies(answers=answers, programs={}, everyone={"streaming": answers, "speed": other})
+    assert make.found(CHECK.judge(make.deployment(), replies)) == expected
