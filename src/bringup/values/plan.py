@@ -1,0 +1,153 @@
+"""The plan: layouts with their ledgers. Every line says where it comes from and adds up exactly."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bringup.errors import EXIT_FINDINGS, EXIT_NO_FIT, EXIT_OK, EXIT_UNKNOWN
+from bringup.values.engine import EngineSpec
+from bringup.values.finding import Finding, Severity, worst
+from bringup.values.model import ModelSpec
+
+
+class Origin(StrEnum):
+    """Where a line's bytes come from, best first."""
+
+    MEASURED = "measured"
+    HEADERS = "headers"
+    CONFIG = "config"
+    RULE = "rule"
+    ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerLine:
+    """One part of one GPU's memory. `low` and `high` bound it; equal to `bytes` where it is exact."""
+
+    name: str  # "weights", "kv_pool", "state_pool", "activations", "graphs", "context", "free", ...
+    bytes: int
+    low: int
+    high: int
+    origin: Origin
+    formula: str  # with the numbers in it, so that it can be checked by hand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPlan:
+    """The cache of one GPU and what it holds."""
+
+    available_bytes: int  # per GPU
+    bytes_per_token: float  # per GPU, what the engine's own numbers imply
+    tokens: int  # as the engine will print it
+    max_concurrency: float  # requests of the longest length
+    low_tokens: int
+    high_tokens: int
+    block_tokens: int | None = None
+    blocks: int | None = None
+    bytes_per_block: int | None = None
+    fixed_bytes_per_request: int = 0  # windows and states
+    groups: tuple[int, ...] = ()  # layers per group
+    cache_dtype: str | None = None  # what `auto` became
+    fits: bool = True  # one request of the longest length fits
+    needed_bytes: int = 0  # per GPU, for that one request
+    longest_context: int | None = None  # tokens; largest max_model_len up to the wanted one that fits
+    refusal: str | None = None  # why the engine would not start, where bytes are not the reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One kind of GPU."""
+
+    name: str
+    memory_total: int  # bytes, by nvidia-smi
+    cuda_total: int  # bytes that CUDA sees; utilisation fractions apply to this
+    reserved: int  # bytes the driver keeps
+    compute_capability: str | None = None
+    architecture: str | None = None  # "Blackwell"
+    power_limit: float | None = None  # watts
+    formats: tuple[tuple[str, str], ...] = ()  # ("nvfp4", "native")
+    source: str = ""
+    is_cuda_total_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The GPUs that a plan may use."""
+
+    card: Card
+    count: int
+    used_by_others: int = 0  # bytes on each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the model is spread, per engine rules."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    decode_context_parallel: int = 1
+    has_expert_parallel: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole deployment."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTask:
+    """What is to be planned: one model on some GPUs under one engine."""
+
+    spec: EngineSpec  # the command line as it stands, or one that names only the model
+    version: str | None  # of the engine; None: the newest whose rules are known
+    model: ModelSpec
+    gpus: Gpus
+    context: int | None = None  # tokens of one request that must fit
+    concurrency: int | None = None  # requests of that length that must run at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutPlan:
+    """One layout with its account."""
+
+    layout: Layout
+    fits: bool
+    weights_bytes: int  # per GPU, the rank with most
+    kv: KvPlan
+    smi_used_low: int  # bytes, what nvidia-smi will show
+    smi_used_high: int
+    ledger: tuple[LedgerLine, ...]  # of the GPU that decides
+    findings: tuple[Finding, ...] = ()
+    command: tuple[str, ...] = ()
+    context: int = 0  # tokens of the request that is asked about
+    requests: float = 0.0  # of that length, at once, over the whole deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All layouts looked at, best first; the first is the answer."""
+
+    model: str
+    engine: str
+    engine_version: str
+    gpus: Gpus
+    layouts: tuple[LayoutPlan, ...]
+    rejected: tuple[tuple[Layout, str], ...] = ()  # (layout, why)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the first layout fits."""
+        return bool(self.layouts) and self.layouts[0].fits
+
+    @property
+    def exit_code(self) -> int:
+        """6 where nothing fits, otherwise what the worst finding says."""
+        if not self.fits:
+            return EXIT_NO_FIT
+        severity = worst(self.findings + self.layouts[0].findings)
+        return {
+            Severity.WARNING: EXIT_FINDINGS,
+            Severity.FAILURE: EXIT_FINDINGS,
+            Severity.UNKNOWN: EXIT_UNKNOWN,
+        }.get(severity, EXIT_OK)
