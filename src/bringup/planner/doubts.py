@@ -1,0 +1,89 @@
+"""How sure a figure of weights is: the interval around it, and what of the model is not known."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from bringup.planner.encoder_tensors import tower_of
+from bringup.planner.formats import FORMATS
+from bringup.planner.weight_rules import WeightRules
+from bringup.units import GIB, bytes_text
+from bringup.values.finding import Finding, Severity
+from bringup.values.model import ModelSpec
+
+# The largest |predicted - logged| / logged that public start-up logs showed for a format, rounded up.
+_ERROR: Mapping[str, float] = {
+    "bfloat16": 0.003,
+    "fp8_block": 0.007,
+    "fp8_channel": 0.007,
+    "fp8_tensor": 0.007,
+    "nvfp4": 0.015,
+    "mxfp4": 0.04,
+}
+_ERROR_ELSEWHERE = 0.03  # guess: formats without a log to check against
+_ENCODER = 2 * GIB  # guess: a tower that is not known is hardly larger
+_NAMED = ("embedding", "head", "norms", "rope", "router")  # parts that no format changes
+
+
+def bounds(model: ModelSpec, parts: Counter[str], rules: WeightRules) -> tuple[int, int]:
+    """The least and the most that one rank is likely to hold."""
+    total = parts.total()
+    scheme = "bfloat16" if model.quantization is None else model.quantization.scheme
+    error = _ERROR.get(scheme, _ERROR_ELSEWHERE)
+    low, high = round(total * (1 - error)), round(total * (1 + error))
+    if rules.counts_segments:
+        low, high = low - rules.libraries, high + rules.libraries_high - rules.libraries
+    if _is_unknown(model):  # taken as bf16 in the sum: the least is four bits
+        counted = sum(size for part, size in parts.items() if part not in _NAMED)
+        low = total - counted * 3 // 4
+    if _has_unknown_tower(model) and rules.loads_encoder:
+        high += _ENCODER
+    return low, high
+
+
+def doubts(model: ModelSpec, rules: WeightRules) -> tuple[Finding, ...]:
+    """What could not be counted."""
+    found: list[Finding] = []
+    form = model.quantization
+    if _is_unknown(model) and form is not None:
+        found.append(
+            Finding(
+                id="weights.format_unknown",
+                severity=Severity.UNKNOWN,
+                summary=f"number format `{form.scheme}` of `{form.method}` is not known",
+                explanation="counted as 16 bits; the lower bound is 4 bits",
+                action="give the folder with the weight files, whose headers tell the sizes",
+            )
+        )
+    if _has_unknown_tower(model) and rules.loads_encoder:
+        found.append(
+            Finding(
+                id="weights.encoder_unknown",
+                severity=Severity.UNKNOWN,
+                summary="the size of the vision or audio tower is not known",
+                explanation=f"not counted; up to {_ENCODER // GIB} GiB more are possible",
+                action="give the folder with the weight files, whose headers tell the sizes",
+            )
+        )
+    return tuple(found)
+
+
+def contradiction(stored: int, promised: int) -> tuple[Finding, ...]:
+    """A note where the files hold clearly more or less than the config makes one expect."""
+    if abs(stored - promised) <= promised * 0.05:
+        return ()
+    return (
+        Finding(
+            id="weights.config_mismatch",
+            severity=Severity.NOTE,
+            summary=f"the files hold {bytes_text(stored)} per GPU, the config says {bytes_text(promised)}",
+            explanation="number formats or layers differ from what config.json says; the files were counted",
+        ),
+    )
+
+
+def _is_unknown(model: ModelSpec) -> bool:
+    return model.quantization is not None and model.quantization.scheme not in FORMATS
+
+
+def _has_unknown_tower(model: ModelSpec) -> bool:
+    return bool(model.multimodal) and tower_of(model) is None

@@ -1,0 +1,178 @@
+"""The vision tower of a multimodal model on one rank: its config's sizes, its family's layout."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from bringup.planner.formats import Matrix, element_bytes
+from bringup.planner.held import Held, Vector
+from bringup.planner.spread import Spread, share
+from bringup.planner.weight_rules import WeightRules
+from bringup.values.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """A vision tower. The numbers are those of the released checkpoints; a config's own come first."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    patch: int = 14
+    frames: int = 1  # patches span this many
+    positions: int = 0  # learned ones
+    is_gated: bool = False  # gate and up beside down
+    has_bias: bool = True
+    merge: int = 1  # patches per side that the projector joins
+    mergers: int = 1  # Qwen3-VL: one more per deep layer
+    projector: str = "merger"  # which of _projector's shapes
+    is_whole: bool = False  # on every rank, whatever the layout
+    extra: int = 0  # numbers of other tables
+
+
+_SIGLIP = Tower(hidden=1152, layers=27, intermediate=4304, positions=4096, projector="linear", merge=1)
+_QWEN3 = Tower(hidden=1152, layers=27, intermediate=4304, patch=16, frames=2, positions=2304, merge=2)
+_QWEN2_5 = Tower(hidden=1280, layers=32, intermediate=3420, frames=2, is_gated=True, merge=2)
+_MOON = Tower(
+    hidden=1152, layers=27, intermediate=4304, positions=4096, merge=2, projector="merger", is_whole=False
+)
+
+# Source of sizes: transformers 5.19.0 and vLLM 0.33.0, the vision config class of each model type, and for
+# gemma3 and mllama the released configs, whose sizes the class does not carry.
+TOWERS: Mapping[str, Tower] = {
+    "qwen2_vl": Tower(hidden=1280, layers=32, intermediate=5120, frames=2, merge=2),
+    "qwen2_5_vl": _QWEN2_5,
+    "qwen2_5_omni": _QWEN2_5,
+    "qwen3_vl": replace(_QWEN3, mergers=4),
+    "qwen3_vl_moe": replace(_QWEN3, mergers=4),
+    "qwen3_5": _QWEN3,
+    "qwen3_5_moe": _QWEN3,
+    "qwen4_exp": _QWEN3,
+    "gemma3": _SIGLIP,
+    "gemma4": Tower(
+        hidden=1152,
+        layers=27,
+        intermediate=4304,
+        patch=16,
+        positions=2 * 10240,
+        is_gated=True,
+        has_bias=False,
+        projector="linear",
+    ),
+    "mistral3": Tower(
+        hidden=1024, layers=24, intermediate=4096, is_gated=True, has_bias=False, merge=2, projector="joined"
+    ),
+    "kimi_k2": _MOON,
+    "kimi_k25": _MOON,
+    "llama4": Tower(hidden=1408, layers=34, intermediate=5632, positions=577, merge=2, projector="shuffled"),
+    "mllama": Tower(
+        hidden=1280,
+        layers=40,  # 32, and 8 over all tiles
+        intermediate=5120,
+        positions=1601,
+        projector="mllama",
+        extra=9 * 4 * 1601 * 1280,  # places within each arrangement of tiles
+    ),
+    "dots_ocr": Tower(hidden=1536, layers=42, intermediate=4224, is_gated=True, has_bias=False, merge=2),
+    "glm4v": Tower(
+        hidden=1536, layers=24, intermediate=13696, frames=2, positions=576, is_gated=True, has_bias=False
+    ),
+}
+_HIDDEN = ("embed_dim", "hidden_size", "width", "vt_hidden_size")
+_LAYERS = ("depth", "num_hidden_layers", "layers", "vt_num_hidden_layers")
+_WIDTH = ("intermediate_size", "vt_intermediate_size")
+
+
+def tower_of(model: ModelSpec) -> Tower | None:
+    """The vision tower; None for a text model, or where nothing is known of its shape."""
+    config = model.multimodal.get("vision_config")
+    known = TOWERS.get(model.model_type)
+    if not isinstance(config, Mapping):
+        return known if known is not None and _is_multimodal(model) else None
+    fields = cast("Mapping[str, object]", config)
+    known = known or Tower(hidden=0, layers=0, intermediate=0)
+    tower = replace(
+        known,
+        hidden=_first(fields, _HIDDEN, known.hidden),
+        layers=_first(fields, _LAYERS, known.layers),
+        intermediate=_first(fields, _WIDTH, known.intermediate),
+        patch=_first(fields, ("patch_size",), known.patch),
+        merge=_first(fields, ("spatial_merge_size",), known.merge),
+    )
+    if isinstance(deep := fields.get("deepstack_visual_indexes"), list):
+        tower = replace(tower, mergers=1 + len(cast("list[object]", deep)))
+    return tower if tower.hidden and tower.layers and tower.intermediate else None
+
+
+def _is_multimodal(model: ModelSpec) -> bool:
+    said = f"{model.architecture} {model.config.get('model_type')} {model.config.get('architecture')}".lower()
+    if "unified" in said:  # Gemma-4-12B takes patches as they are, without a tower
+        return False
+    return "forcausallm" not in said or model.model_type == "dots_ocr"
+
+
+def _first(fields: Mapping[str, object], names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        value = fields.get(name)
+        # Qwen2-VL calls the language model's width `hidden_size` and its own `embed_dim`.
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if is_number and not (name == "hidden_size" and "embed_dim" in fields):
+            return cast("int", value)
+    return default
+
+
+def encoder_tensors(model: ModelSpec, ranks: Spread, rules: WeightRules) -> Iterator[Held]:
+    """The tower and what joins it to the language model; in the model's own type unless the engine quantises.
+
+    Source: vLLM 0.33.0 `models/qwen3_vl.py`, `siglip.py`, `pixtral.py`, `kimi_k25_vit.py`.
+    """
+    tower = tower_of(model) if rules.loads_encoder else None
+    if tower is None:
+        return
+    hidden, size = tower.hidden, element_bytes(model.dtype)
+    over = 1 if tower.is_whole else ranks.encoder
+    patches = 3 * tower.frames * tower.patch * tower.patch
+    yield Vector(part="encoder", bytes=(patches + 1) * hidden * size)
+    if tower.positions or tower.extra:
+        yield Vector(part="encoder", bytes=(tower.positions * hidden + tower.extra) * size)
+    wide = share(tower.intermediate, over)
+    inner = share(hidden, over)
+    up = (wide, wide) if tower.is_gated else (wide,)
+    for _ in range(tower.layers):
+        yield _linear(model, (inner,) * 3, hidden, has_bias=tower.has_bias)
+        yield _linear(model, (hidden,), inner, has_bias=tower.has_bias)
+        yield _linear(model, up, hidden, has_bias=tower.has_bias)
+        yield _linear(model, (hidden,), wide, has_bias=tower.has_bias)
+        yield Vector(part="encoder", bytes=hidden * size, count=4 if tower.has_bias else 2)
+    yield from _projector(model, tower, over)
+
+
+def _projector(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
+    joined, out = tower.hidden * tower.merge * tower.merge, model.hidden_size
+    if tower.projector == "linear":
+        yield _linear(model, (out,), tower.hidden)
+    elif tower.projector == "mllama":
+        yield _linear(model, (out,), 6 * tower.hidden, has_bias=True)  # five inner layers and the last
+    elif tower.projector == "joined":
+        yield _linear(model, (tower.hidden,), joined)
+        yield _linear(model, (out,), tower.hidden)
+        yield _linear(model, (out,), out)
+    elif tower.projector == "shuffled":
+        yield _linear(model, (share(4096, over),), joined)
+        yield _linear(model, (4096,), share(4096, over))
+        yield _linear(model, (out,), 4096)
+    else:
+        for _ in range(tower.mergers):
+            yield _linear(model, (share(joined, over),), joined, has_bias=True)
+            yield _linear(model, (out,), share(joined, over), has_bias=True)
+
+
+def _linear(model: ModelSpec, outputs: tuple[int, ...], inputs: int, *, has_bias: bool = False) -> Matrix:
+    return Matrix(
+        names=("vision_tower",),
+        part="encoder",
+        outputs=outputs,
+        inputs=inputs,
+        has_bias=has_bias,
+        dtype=model.dtype,
+    )

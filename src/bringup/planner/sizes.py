@@ -1,0 +1,107 @@
+"""Bytes of one tensor on a rank after loading, as the engine counts them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bringup.planner.allocation import allocated_bytes, is_shared, segment_bytes, shared_segments
+from bringup.planner.formats import Matrix, matrix_bytes
+from bringup.planner.held import Held, LatentCopy, Vector
+from bringup.planner.ignored import format_of
+from bringup.planner.weight_rules import WeightRules
+from bringup.values.model import ModelSpec, Quantization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forms:
+    """Number formats after loading."""
+
+    linear: Quantization | None
+    experts: Quantization | None
+    encoder: Quantization | None  # only what is quantised while loading goes through the tower too
+
+
+def forms_of(model: ModelSpec, rules: WeightRules) -> Forms:
+    """Number formats of a model once it is loaded."""
+    return Forms(
+        linear=online_format(model.quantization, rules),
+        experts=expert_format(model, rules),
+        encoder=None if model.quantization else online_format(None, rules),
+    )
+
+
+def own_form(tensor: Matrix | LatentCopy, forms: Forms) -> Quantization | None:
+    """The number format of one matrix; None where it stays in the model's own type."""
+    is_expert = isinstance(tensor, Matrix) and tensor.is_expert
+    form = forms.experts if is_expert else forms.encoder if tensor.part == "encoder" else forms.linear
+    return format_of(tensor.names, form, is_expert=is_expert)
+
+
+def online_format(quantization: Quantization | None, rules: WeightRules) -> Quantization | None:
+    """The format after loading: the model's own, else the one that the engine makes while it loads.
+
+    Source: vLLM 0.33.0 `quantization/fp8.py`: one scale per tensor, the head and the router stay.
+    """
+    if quantization is not None or rules.online_quantization is None:
+        return quantization
+    scheme = {"fp8": "fp8_tensor", "bitsandbytes": "bnb4"}.get(rules.online_quantization)
+    return None if scheme is None else Quantization(scheme=scheme, method=rules.online_quantization)
+
+
+def expert_format(model: ModelSpec, rules: WeightRules) -> Quantization | None:
+    """The format of the experts: DeepSeek-V4 names one of their own beside the format of the rest.
+
+    Source: vLLM 0.32.0 `models/deepseek_v4/quant_config.py`, `expert_dtype`.
+    """
+    own, quantization = model.config.get("expert_dtype"), model.quantization
+    if own == "fp4" and quantization is not None and quantization.scheme == "fp8_block":
+        return Quantization(scheme="mxfp4", method=quantization.method, group_size=32)
+    return online_format(quantization, rules)
+
+
+def held_sizes(tensor: Held, forms: Forms, rules: WeightRules) -> tuple[int, ...]:
+    """Bytes of everything that one tensor becomes, each an allocation."""
+    if isinstance(tensor, Vector):
+        return (tensor.bytes,) * tensor.count
+    form = own_form(tensor, forms)
+    if isinstance(tensor, LatentCopy):
+        return (tensor.bytes,) if form is not None and rules.keeps_absorbed_latent else ()
+    return matrix_bytes(tensor, form, rules)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Bytes by part of the model, as the engine counts them."""
+
+    rules: WeightRules
+    parts: Counter[str] = field(default_factory=Counter[str])
+    sizes: list[int] = field(default_factory=list[int])
+
+    def add(self, part: str, sizes: Iterable[int]) -> None:
+        """Count allocations of these sizes."""
+        for size in sizes:
+            self.sizes.append(size)
+            if self.rules.counts_segments:
+                self.parts[part] += segment_bytes(size)
+            else:
+                self.parts[part] += allocated_bytes(size, split_limit=self.rules.split_limit)
+
+    def closed(self) -> Counter[str]:
+        """The parts, with what the allocator holds without using it and what libraries take."""
+        shared = shared_segments(self.sizes)
+        more = self.rules.libraries + shared.given_away
+        if self.rules.counts_segments:
+            more = self.rules.libraries + shared.held - sum(size for size in self.sizes if is_shared(size))
+        if more:
+            self.parts["allocator" if not self.rules.libraries else "libraries"] += more
+        return self.parts
+
+
+def adapter_bytes(matrix: Matrix, rules: WeightRules) -> int:
+    """Room for LoRA adapters: two narrow matrices per merged piece and slot, in bf16.
+
+    Source: vLLM 0.33.0 `lora/layers/column_parallel_linear.py`, `create_lora_weights`.
+    """
+    pieces = rules.lora_slots * rules.lora_rank * 2
+    inputs = allocated_bytes(pieces * matrix.inputs * matrix.copies)
+    return sum(inputs + allocated_bytes(pieces * rows * matrix.copies) for rows in matrix.outputs)
