@@ -3,7 +3,7 @@
 RUN = PYTHONPATH=src .venv/bin/python
 ENGINES ?= vllm,sglang,llama-server,llama-cpp-old
 .DEFAULT_GOAL = help
-.PHONY: help demo test check lint test-engines docs reference lock clean
+.PHONY: help demo test check lint test-engines test-oracle docs reference lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,10 @@ lint: ## All of that but the tests
 test-engines: ## Only the tests that start real engines, installed first (vLLM: 3.5 GB); ENGINES=vllm,sglang,...
 	@sh tools/setup.sh dev
 	@BRINGUP_ENGINES=$(ENGINES) $(RUN) -m pytest -m engine $(ARGS)
+
+test-oracle: ## Compare the KV rules with vLLM's own functions: BRINGUP_ORACLE_PYTHON names a Python that has vLLM
+	@sh tools/setup.sh dev
+	@$(RUN) -m pytest -m oracle tests/oracle -s $(ARGS)
 
 docs: reference ## Build the documentation into site/
 	@sh tools/setup.sh docs

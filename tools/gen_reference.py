@@ -27,6 +27,7 @@ from bringup.cli.main import COMMANDS, bringup
 from bringup.engines import Engine
 from bringup.machine import Subject, Target
 from bringup.report import json as report_json
+from bringup.report import plain
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.host import HostSnapshot, Question
 from bringup.values.report import Report
@@ -232,7 +233,7 @@ def wire_name(record: type, field: str) -> str:
     empty = object.__new__(record)
     for one in dataclasses.fields(cast("Any", record)):
         object.__setattr__(empty, one.name, f"the value of {one.name}")
-    written = report_json.plain_record(empty)
+    written = plain.plain_record(empty)
     return next(name for name, value in written.items() if value == f"the value of {field}")
 
 

@@ -20,6 +20,15 @@ def mib(count: float) -> int:
     return round(count * MIB)
 
 
+def in_mib(size: int) -> float:
+    """MiB in `size` bytes.
+
+    >>> in_mib(102641958912)
+    97887.0
+    """
+    return size / MIB
+
+
 def bytes_text(size: int) -> str:
     """A size a person reads: one decimal, binary unit, the sign kept.
 

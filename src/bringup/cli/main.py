@@ -14,6 +14,7 @@ from bringup.parse.redact import redact
 # One line per command, so that `bringup --help` imports none of them.
 COMMANDS = {
     "verify": "Verify a running model: does it work, what does it cost, what is left.",
+    "plan": "Say what fits and how much memory it takes, before anything is started.",
     "demo": "Bring a small real model up on this machine, verify it, take it down.",
     "checks": "List the checks that `verify` makes.",
     "completion": "Print the shell completion script for bash, zsh or fish.",
@@ -51,6 +52,7 @@ def bringup() -> None:
     \b
     Examples:
       bringup demo                         a small model on this machine, no GPU
+      bringup plan M --gpus "2x H100"      what fits, before anything is started
       bringup verify http://gpubox:8000    function checks over the network
       bringup verify :8000 --host gpubox   and its machine, over SSH
       bringup verify :8000 --full --json   everything, as JSON
@@ -59,6 +61,7 @@ def bringup() -> None:
     Exit codes:
       0 all good, or notes only     1 warnings or failures    2 usage
       3 not reachable               4 not understood          5 engine not started
+      6 does not fit
       7 something could not be measured, nothing is worse     130 interrupted
     """
 
@@ -80,8 +83,10 @@ def main() -> NoReturn:
     prepare_streams()
     try:
         own, engine_command = split_engine_command(sys.argv[1:])
-        if engine_command and "verify" not in own:
-            raise UsageError("only `bringup verify` takes an engine's command line after `--`")
+        if engine_command and not {"verify", "plan"} & set(own):
+            raise UsageError(
+                "only `bringup verify` and `bringup plan` take an engine's command line after `--`"
+            )
         code = bringup.main(args=own, prog_name="bringup", standalone_mode=False, obj=engine_command)
         sys.stdout.flush()
     except click.exceptions.Abort:

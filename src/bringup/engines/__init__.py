@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bringup.parse.proxy import proxies_in_front
 from bringup.values.engine import EngineSpec, EngineStatus
 from bringup.values.exchange import Answer, Ask, Problem
+from bringup.values.plan import Plan, PlanTask
 
 KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
 HEALTH_LIMIT_S = 25.0  # SGLang's health endpoint generates a token and may take 20 s to give up
@@ -29,6 +30,16 @@ class Engine:
     health_meaning: str  # what its 200 proves and what not
     metrics_path: str | None = None  # where it serves its metrics, when it does
     read_command: Callable[[Sequence[str]], EngineSpec | None] | None = None  # None: not its command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMemory:
+    """How one engine's memory is planned. Stands in the engine's `memory` module as `MEMORY`.
+
+    It is no field of `Engine`, so that asking a running server about itself loads no planner.
+    """
+
+    plan: Callable[[PlanTask], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,14 @@
 """Asks hosts and endpoints. Only this package, `load` and `store` touch the world."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from __future__ import annotations
 
-from bringup.values.exchange import Answer, Ask
-from bringup.values.host import CommandResult, Question
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # a plan asks nobody: it loads none of this
+    from collections.abc import Mapping, Sequence
+
+    from bringup.values.exchange import Answer, Ask
+    from bringup.values.host import CommandResult, Question
 
 
 class Runner(Protocol):

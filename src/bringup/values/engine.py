@@ -71,3 +71,4 @@ class EngineSpec:
     tensor_parallel_size: int | None = None
     port: int | None = None
     flags: dict[str, str] = field(default_factory=dict[str, str])
+    environment: dict[str, str] = field(default_factory=dict[str, str])  # as far as it is known

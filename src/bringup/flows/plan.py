@@ -1,0 +1,148 @@
+"""A plan: command line, model and GPUs in, layouts with their ledgers out."""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import bringup.engines
+from bringup.engines import EngineMemory
+from bringup.errors import UsageError
+from bringup.flows.model_source import find_model
+from bringup.parse.flag_file import read_flag_file
+from bringup.parse.gpu_name import read_gpus
+from bringup.transport.catalogue import load_cards
+from bringup.units import mib
+from bringup.values.engine import EngineSpec
+from bringup.values.plan import Gpus, Plan, PlanTask
+
+_DEFAULT_ENGINE = "vllm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What the user gave."""
+
+    model: str | None = None
+    argv: tuple[str, ...] = ()
+    gpus: str | None = None
+    host: str | None = None  # whose GPUs are taken
+    recording: Path | None = None  # of such a host
+    gpu_memory_mib: int | None = None
+    cuda_memory_mib: int | None = None
+    gpu_used_mib: int = 0
+    config_file: Path | None = None
+    engine_version: str | None = None
+    context: int | None = None
+    concurrency: int | None = None
+
+
+def plan(request: PlanRequest) -> Plan:
+    """The plan for what the user gave.
+
+    Raises:
+        UsageError: the command, the model or the GPUs cannot be understood.
+    """
+    memory, spec = engine_of(request)
+    model = find_model(spec.model or request.model, config_file=request.config_file)
+    gpus = _gpus(request)
+    task = PlanTask(
+        spec=replace(spec, model=spec.model or model.name),
+        version=request.engine_version,
+        model=model,
+        gpus=gpus,
+        context=request.context,
+        concurrency=request.concurrency,
+    )
+    return memory.plan(task)
+
+
+def engine_of(request: PlanRequest) -> tuple[EngineMemory, EngineSpec]:
+    """The memory rules of the engine that the command starts, and what it wants.
+
+    Only engines are imported whose name is in the command; the others after them.
+    """
+    if not request.argv:
+        name = _DEFAULT_ENGINE
+        return _memory(name), EngineSpec(engine=name, model=request.model)
+    text = " ".join(request.argv).lower()
+    names = [info.name for info in pkgutil.iter_modules(bringup.engines.__path__)]
+    for name in sorted(names, key=lambda name: name.replace("_", "") not in text):
+        flags = _part(name, "flags")
+        if flags is None:
+            continue
+        spec = cast("EngineSpec | None", flags.read_command(request.argv))
+        if spec is not None:
+            return _memory(name), _with_file(spec, flags)
+    raise UsageError(
+        f"`{' '.join(request.argv)}` starts no known engine",
+        hint="after `--` comes the engine's own command line, `vllm serve MODEL ...`",
+    )
+
+
+def _memory(name: str) -> EngineMemory:
+    module = _part(name, "memory")
+    if module is None:
+        raise UsageError(f"the memory rules of `{name}` are not known yet")
+    return cast("EngineMemory", module.MEMORY)
+
+
+def _part(engine: str, name: str) -> ModuleType | None:
+    """A module of an engine's folder; None when that engine has none of this name."""
+    full = f"bringup.engines.{engine}.{name}"
+    try:
+        return importlib.import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name != full:
+            raise
+        return None
+
+
+def _with_file(spec: EngineSpec, flags: ModuleType) -> EngineSpec:
+    """The command with the settings of its `--config FILE`."""
+    name = spec.flags.get("--config")
+    if not name or not hasattr(flags, "with_settings"):
+        return spec
+    settings = read_flag_file(_read(Path(name)), source=name)
+    return cast("EngineSpec", flags.with_settings(spec, settings))
+
+
+def _gpus(request: PlanRequest) -> Gpus:
+    given = [name for name in ("gpus", "host", "recording") if getattr(request, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "which GPUs?" if not given else "one of `--gpus`, `--host` and `--from` says which GPUs",
+            hint='`--gpus "4x RTX PRO 6000 Blackwell"`, or `--host USER@HOST`, `local` for this machine',
+        )
+    if request.gpus is None:
+        return _seen_gpus(request)
+    return read_gpus(
+        request.gpus,
+        load_cards(),
+        memory_mib=request.gpu_memory_mib,
+        cuda_mib=request.cuda_memory_mib,
+        used_mib=request.gpu_used_mib,
+    )
+
+
+def _seen_gpus(request: PlanRequest) -> Gpus:
+    """The GPUs of a host, with what the command line says better."""
+    from bringup.flows.host_gpus import host_gpus, recorded_gpus  # noqa: PLC0415 - loaded when a host is asked
+
+    if request.recording is not None:
+        seen = recorded_gpus(request.recording, load_cards())
+    else:
+        seen = host_gpus(request.host or "local", load_cards())
+    if request.cuda_memory_mib is not None:
+        card = replace(seen.card, cuda_total=mib(request.cuda_memory_mib), is_cuda_total_measured=True)
+        seen = replace(seen, card=card)
+    return replace(seen, used_by_others=mib(request.gpu_used_mib)) if request.gpu_used_mib else seen
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
