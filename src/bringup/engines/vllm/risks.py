@@ -8,14 +8,14 @@ from bringup.engines.vllm.settings import Settings
 from bringup.engines.vllm.steps import StageNeed, padded_vocabulary
 from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
-from bringup.units import bytes_text, mib_text
+from bringup.units import GIB, bytes_text, mib_text
 from bringup.values.finding import Finding, Fix, Severity
 from bringup.values.plan import KvPlan, Layout, LedgerLine, PlanTask
 
 # Bytes per logit of the sampler's largest single request. Source: vLLM #15105, "Tried to allocate 1.74 GiB"
 # = 1024 x 152,064 x 12; from 0.17 the sort is gone and a float32 copy is the largest.
 _LARGEST_PER_LOGIT: tuple[tuple[Version, int], ...] = (((0, 17, 0), 4), ((0, 0, 0), 12))
-_WORTH_SAYING = 1 << 30  # bytes of cache that a smaller batch must win to be told
+_WORTH_SAYING = GIB  # bytes of cache that a smaller batch must win to be told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
