@@ -14,10 +14,12 @@ from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
 from bringup.flows.identify import identify
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
+from bringup.parse.model_catalogue import parameters_of
 from bringup.parse.model_size import parameters_in_name
 from bringup.parse.redact import redact_argv
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
+from bringup.transport.catalogue import load_models
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.exchange import Answer
@@ -214,8 +216,7 @@ def _read(look: _Look | None, asked: Sources, world: World) -> HostSnapshot | No
 def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot | None) -> Deployment:
     spec = request.spec or _running_spec(request, host)
     model = _model(request, engine)
-    name = model.root or model.id
-    parameters = model.parameters or parameters_in_name(model.id) or parameters_in_name(name)
+    parameters = parameters_of_model(model)
     return Deployment(
         url=request.url,
         engine=engine,
@@ -247,6 +248,16 @@ def _wanted(request: VerifyRequest) -> Wanted:
         model=wanted.model or next(iter(spec.served_names), spec.model),
         context_tokens=wanted.context_tokens or spec.context_tokens,
     )
+
+
+def parameters_of_model(model: ServedModel) -> int | None:
+    """How large the model is: as the engine says, as its name says, as the catalogue knows; None otherwise."""
+    names = (model.id, model.root) if model.root else (model.id,)
+    known = model.parameters or next(filter(None, map(parameters_in_name, names)), None)
+    if known is not None:
+        return known
+    catalogue = load_models()
+    return next(filter(None, (parameters_of(name, catalogue) for name in names)), None)
 
 
 def ability_of(parameters: int | None) -> Ability:

@@ -3,7 +3,14 @@ import asyncio
 import pytest
 
 from bringup.errors import EXIT_UNKNOWN, HostError
-from bringup.flows.verify import VerifyRequest, World, _changes_may_show, engine_spec, verify
+from bringup.flows.verify import (
+    VerifyRequest,
+    World,
+    _changes_may_show,
+    engine_spec,
+    parameters_of_model,
+    verify,
+)
 from bringup.transport.replay import ReplayEndpoint, ReplaySandbox
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.engine import EngineStatus, ServedModel
@@ -91,3 +98,21 @@ def test_a_hub_id_is_no_folder():
     world = World(runner=runner, endpoint=ReplayEndpoint(recording), sandbox=ReplaySandbox(recording))
     asyncio.run(verify(request, world))
     assert "org/model" not in runner.scripts["machine.disks"]
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        (ServedModel(id="x", parameters=5), 5),
+        (ServedModel(id="Qwen3-8B"), 8_000_000_000),
+        (ServedModel(id="m", root="/models/SmolLM2-135M-Instruct"), 135_000_000),
+        (
+            ServedModel(id="MiniMaxAI/MiniMax-M2.5"),
+            228_703_644_928,
+        ),  # its name says nothing: the catalogue does
+        (ServedModel(id="served", root="/data/MiniMax-M2.5"), 228_703_644_928),
+        (ServedModel(id="my-model"), None),
+    ],
+)
+def test_the_size_of_a_model(model, parameters):
+    assert parameters_of_model(model) == parameters
