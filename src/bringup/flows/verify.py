@@ -251,7 +251,7 @@ def _wanted(request: VerifyRequest) -> Wanted:
 
 
 def parameters_of_model(model: ServedModel) -> int | None:
-    """How large the model is: as the engine says, as its name says, as the catalogue knows; None otherwise."""
+    """How large the model is: as the engine, its name or the catalogue says; None otherwise."""
     names = (model.id, model.root) if model.root else (model.id,)
     known = model.parameters or next(filter(None, map(parameters_in_name, names)), None)
     if known is not None:

@@ -109,7 +109,7 @@ def test_a_hub_id_is_no_folder():
         (
             ServedModel(id="MiniMaxAI/MiniMax-M2.5"),
             228_703_644_928,
-        ),  # its name says nothing: the catalogue does
+        ),  # the name says nothing
         (ServedModel(id="served", root="/data/MiniMax-M2.5"), 228_703_644_928),
         (ServedModel(id="my-model"), None),
     ],
