@@ -38,6 +38,9 @@ class SglangRules:
     state_slots: int | None = None  # --max-mamba-cache-size
     max_total_tokens: int | None = None  # --max-total-tokens
     draft_layers: int = 0  # layers that draft, whose cache has the same slots
+    draft_tokens: int = 0  # each keeps a state of its own until it is accepted
+    states_per_request: int = 1
+    running: int | None = None  # --max-running-requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,8 @@ def sglang_pools(model: ModelSpec, layout: Layout, rules: SglangRules, available
     """How `available` bytes are cut: states first, then tokens; a window pool beside the full one."""
     slot = _slot_bytes(model, layout, rules)
     slots = _state_slots(slot, rules, available)
-    states = (slots + 1) * slot if slot else 0  # one more than can be used, for padding
+    # One more of both kinds than can be used, for padding.
+    states = (slots + 1 + _draft_states(slots, rules)) * slot if slot else 0
     rate = sglang_token_bytes(model, layout, rules)
     tokens = _whole_pages(max(0, available - states) / rate, rules) if rate else 0
     if rules.max_total_tokens is not None:
@@ -111,8 +115,29 @@ def _state_slots(slot: int, rules: SglangRules, available: int) -> int:
     if rules.state_slots is not None:
         return rules.state_slots // rules.attention_data_parallel
     ratio = _STATE_RATIO if rules.state_ratio is None else rules.state_ratio
-    padding = 1 if (rules.version or _NEWEST) >= (0, 5, 13) else 0  # 0.5.12 has none, 0.5.23 has
-    return max(0, int(available * ratio / (1 + ratio)) // slot - padding)
+    share, drafts = ratio / (1 + ratio), rules.draft_tokens
+    if not _is_new(rules):  # no padding; the states of drafts come before
+        return max(0, int((available - _draft_states(0, rules) * slot) * share) // slot)
+    # Source: SGLang 0.5.23 `kv_cache_configurator.py`: states and those of drafts out of one budget.
+    budget = available * share - slot * (1 + drafts)
+    return max(0, int(budget // (slot * (1 + drafts / rules.states_per_request))))
+
+
+def _draft_states(slots: int, rules: SglangRules) -> int:
+    """States that the tokens of drafts need beside, over all requests that may run."""
+    if not rules.draft_tokens:
+        return 0
+    if not _is_new(rules):
+        return (rules.running or 0) * rules.draft_tokens
+    if not slots:
+        return 0  # it does not start
+    most = slots // rules.states_per_request
+    return (min(most, rules.running or most) + 1) * rules.draft_tokens
+
+
+def _is_new(rules: SglangRules) -> bool:
+    """Rules that 0.5.23 has and 0.5.12 has not; the versions between were not read."""
+    return (rules.version or _NEWEST) >= (0, 5, 13)
 
 
 def _slot_bytes(model: ModelSpec, layout: Layout, rules: SglangRules) -> int:
@@ -145,8 +170,7 @@ def _window_share(rules: SglangRules) -> float:
 def _draft_factor(model: ModelSpec, rules: SglangRules) -> float:
     """Drafting layers take the same slots. Up to 0.5.12 their cache came out of the reserve."""
     growing = sum(layer.attention is not None for layer in model.layers)
-    counts = (rules.version or _NEWEST) >= (0, 5, 13)
-    return 1 + rules.draft_layers / growing if counts and growing else 1.0
+    return 1 + rules.draft_layers / growing if _is_new(rules) and growing else 1.0
 
 
 def _ranks(layout: Layout, rules: SglangRules) -> int:
@@ -179,13 +203,26 @@ def _layer_bytes(layer: Layer, dtype: str, ranks: int, rules: SglangRules) -> in
         return 0
     if layer.mixer is not Mixer.MLA:
         heads = max(1, attention.kv_heads // ranks)
-        return heads * (attention.head_dim + attention.v_head_dim) * element_bytes(dtype)
+        return heads * _head_bytes(attention.head_dim + attention.v_head_dim, dtype)
     latent = (attention.kv_lora_rank or 0) + (attention.qk_rope_head_dim or 0)
     if not attention.index_heads:
-        return latent * element_bytes(dtype)
+        return _head_bytes(latent, dtype)
     size = attention.index_head_dim or 0
     is_packed = dtype.startswith("fp8") and (rules.attention_backend or "") not in _PLAIN_BACKENDS
     main = _PACKED_LATENT if is_packed else latent * element_bytes(dtype)
     # 0.5.23 leaves out layers that take a neighbour's choice of tokens; before, each layer had its index.
     owns = attention.owns_index_cache or (rules.version or _NEWEST) < (0, 5, 23)
     return main + (size + size // 128 * 4 if owns else 0)
+
+
+def _head_bytes(values: int, dtype: str) -> int:
+    """Bytes of `values` values of one token: of four bits with a scale for 16, of MXFP8 with one for 32.
+
+    >>> [_head_bytes(256, dtype) for dtype in ("bfloat16", "fp8_e4m3", "mxfp8", "nvfp4")]
+    [512, 256, 264, 144]
+    """
+    if dtype.startswith(("fp4", "nvfp4")):
+        return values // 2 + values // 16
+    if dtype == "mxfp8":
+        return values + values // 32
+    return values * element_bytes(dtype)

@@ -21,6 +21,11 @@ _NAMES = {
     "activations": "activations at their peak",
     "graphs": "CUDA graphs",
     "kv_pool": "KV cache",
+    "state_pool": "recurrent states",
+    "request_table": "table of requests",
+    "workspace": "workspace of attention",
+    "system": "operating system",
+    "compute": "compute buffer",
     "free": "free",
 }
 

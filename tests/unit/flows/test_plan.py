@@ -45,6 +45,21 @@ def test_a_command_is_planned_exactly(config: Path) -> None:
     assert [one.layout.tensor_parallel for one in found.layouts] == [2]
 
 
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        ("python3 -m sglang.launch_server --model-path org/m --tp 2", "sglang"),
+        ("sglang serve org/m --tp-size=2", "sglang"),
+        ("llama-server -hf org/m -c 4096 -sm row", "llama_cpp"),
+    ],
+)
+def test_every_engine_plans_its_own_command(config: Path, line: str, engine: str) -> None:
+    found = plan(request(config, line, engine_version=None))
+    assert (found.model, found.engine, found.fits) == ("org/m", engine, True)
+    assert found.layouts[0].layout.tensor_parallel == 2
+    assert sum(one.bytes for one in found.layouts[0].ledger) == found.gpus.card.memory_total
+
+
 def test_without_a_command_layouts_are_chosen(config: Path) -> None:
     found = plan(request(config, "", model="org/m"))
     assert found.layouts[0].command[:3] == ("vllm", "serve", "org/m")

@@ -155,3 +155,33 @@ def test_llama_states_are_float32_per_slot():
 def test_llama_types_are_whole_blocks():
     with pytest.raises(ValueError, match="blocks of 32"):
         type_bytes("q8_0", 80 + 1)
+
+
+def test_sglang_states_of_drafts_come_out_of_the_same_budget():
+    # 0.5.23: K = (budget - slot x (1 + D)) / (slot x (1 + D / ratio)), and (min(48, K / ratio) + 1) x D.
+    model, size = gated(15, 2, 45, 64), int(17.2 * GIB)
+    rules = SglangRules(draft_tokens=4, states_per_request=5, running=48)
+    slot = 45 * (18_432 + 1_048_576)
+    slots = int((size * 0.9 / 1.9 - 5 * slot) // (slot * 1.8))
+    pools = sglang_pools(model, Layout(tensor_parallel=4), rules, size)
+    assert pools.state_slots == slots < 181
+    assert pools.state_bytes == (slots + 1 + (slots // 5 + 1) * 4) * slot
+    assert pools.state_bytes <= size * 0.9 / 1.9
+    # 0.5.9: those of all requests that may run are taken off first.
+    older = SglangRules(version=(0, 5, 9), draft_tokens=4, states_per_request=3, running=48)
+    assert (
+        sglang_pools(model, Layout(tensor_parallel=4), older, size).state_slots
+        == int((size - 48 * 4 * slot) * 0.9 / 1.9) // slot
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate"),
+    [("bfloat16", 512), ("fp8_e5m2", 256), ("mxfp8", 264), ("nvfp4", 144), ("fp4_e2m1", 144)],
+)
+def test_sglang_formats_of_heads(dtype, rate):
+    assert sglang_rate(full(1, 1, 128), cache_dtype=dtype) == rate
+
+
+def test_sglang_latents_of_four_bits_have_scales():
+    assert sglang_rate(latent(61), cache_dtype="fp4_e2m1") == 61 * (576 // 2 + 576 // 16)

@@ -6,6 +6,7 @@ of the `-np` slots gets its share, padded to 256 (`llama-context.cpp`).
 
 from collections.abc import Sequence
 
+from bringup.engines.llama_cpp.flag_names import ALIASES, SWITCHES
 from bringup.parse.command_line import Grammar, Program, arguments_of, read_arguments, whole_number
 from bringup.values.engine import EngineSpec
 
@@ -13,55 +14,7 @@ _PROGRAM = Program(
     names=("llama-server", "llama-server-vulkan", "llama-server-cuda", "llama-server-rocm"),
     images=("llama.cpp",),
 )
-_GRAMMAR = Grammar(
-    aliases={
-        "-m": "--model",
-        "-mu": "--model-url",
-        "-hf": "--hf-repo",
-        "-hfr": "--hf-repo",
-        "-hff": "--hf-file",
-        "-a": "--alias",
-        "-c": "--ctx-size",
-        "-np": "--parallel",
-        "-kvu": "--kv-unified",
-        "-ngl": "--n-gpu-layers",
-        "--gpu-layers": "--n-gpu-layers",
-        "-ts": "--tensor-split",
-        "-sm": "--split-mode",
-        "-mg": "--main-gpu",
-        "-dev": "--device",
-        "-b": "--batch-size",
-        "-ub": "--ubatch-size",
-        "-t": "--threads",
-        "-fa": "--flash-attn",
-        "-ctk": "--cache-type-k",
-        "-ctv": "--cache-type-v",
-        "-ot": "--override-tensor",
-        "-cmoe": "--cpu-moe",
-        "-ncmoe": "--n-cpu-moe",
-        "-cb": "--cont-batching",
-        "-mm": "--mmproj",
-    },
-    switches=frozenset(
-        {
-            "--cont-batching",
-            "--cpu-moe",
-            "--jinja",
-            "--kv-unified",
-            "--metrics",
-            "--mlock",
-            "--no-kv-unified",
-            "--no-mmap",
-            "--no-slots",
-            "--no-warmup",
-            "--no-webui",
-            "--props",
-            "--slots",
-            "--swa-full",
-            "--verbose",
-        }
-    ),
-)
+_GRAMMAR = Grammar(aliases=ALIASES, switches=SWITCHES)
 _PORT = 8080
 _PAD = 256
 

@@ -1,0 +1,25 @@
+"""llama.cpp's memory: what a command line takes and holds."""
+
+from bringup.engines import EngineMemory
+from bringup.engines.llama_cpp.ledgers import plan_layout
+from bringup.values.finding import Finding, Severity
+from bringup.values.plan import Plan, PlanTask
+
+_READ = "b11434"  # the build whose rules are known
+
+
+def plan_task(task: PlanTask) -> Plan:
+    """The plan of a command line."""
+    return Plan(
+        model=task.model.name,
+        engine="llama_cpp",
+        engine_version=task.version or _READ,
+        gpus=task.gpus,
+        layouts=(plan_layout(task),),
+        findings=tuple(
+            Finding(id="model.config", severity=Severity.NOTE, summary=note) for note in task.model.notes
+        ),
+    )
+
+
+MEMORY = EngineMemory(plan=plan_task)

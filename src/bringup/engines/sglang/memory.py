@@ -1,0 +1,58 @@
+"""SGLang's memory: what a command line takes and holds."""
+
+from bringup.engines import EngineMemory
+from bringup.engines.sglang.fraction import NEWEST
+from bringup.engines.sglang.ledgers import plan_layout
+from bringup.planner.kv_versions import Version, read_version
+from bringup.values.finding import Finding, Severity
+from bringup.values.plan import Plan, PlanTask
+
+OLDEST: Version = (0, 5, 5)
+
+
+def plan_task(task: PlanTask) -> Plan:
+    """The plan of a command line."""
+    version = read_version(task.version)
+    notes = [
+        *version_findings(task.version, version),
+        *(Finding(id="model.config", severity=Severity.NOTE, summary=note) for note in task.model.notes),
+    ]
+    return Plan(
+        model=task.model.name,
+        engine="sglang",
+        engine_version=_text(version or NEWEST),
+        gpus=task.gpus,
+        layouts=(plan_layout(task),),
+        findings=tuple(notes),
+    )
+
+
+def version_findings(text: str | None, version: Version | None) -> tuple[Finding, ...]:
+    """What is to be said about the version whose rules are used."""
+    if version is None:
+        given = f"`{text}` is no version" if text else "no version given"
+        return (
+            Finding(
+                id="plan.version",
+                severity=Severity.NOTE,
+                summary=f"{given}: the rules of SGLang {_text(NEWEST)} apply",
+                action="give `--engine-version`",
+            ),
+        )
+    if OLDEST <= version <= NEWEST:
+        return ()
+    return (
+        Finding(
+            id="plan.version",
+            severity=Severity.NOTE,
+            summary=f"SGLang {text} lies outside what is known ({_text(OLDEST)} to {_text(NEWEST)}): the "
+            "nearest rules apply",
+        ),
+    )
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+MEMORY = EngineMemory(plan=plan_task)
