@@ -18,7 +18,7 @@ _SLOTS = 4  # where -np is not given; they share one cache
 _MICRO_BATCH = 512
 _MARGIN_MIB = 1024  # -fitt
 _SHORTEST = 4096  # -fitc
-_ALL = 1 << 30
+_ALL = 1_000_000_000  # layers: more than any model has
 _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(up|down|gate|gate_up)_(ch)?exps\.")
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from bringup.parse.json_value import Json, int_at
 from bringup.planner.kv_versions import Version
-from bringup.units import in_mib
+from bringup.units import GIB, MIB, in_mib
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Card
 
@@ -18,9 +18,10 @@ NEWEST: Version = (0, 5, 23)
 AFTER_0_5_9: Version = (0, 5, 10)
 AFTER_0_5_12: Version = (0, 5, 13)
 
+_GIB = GIB // MIB  # the engine's own arithmetic is in MiB
 _USUAL_ENCODER_LAYERS, _USUAL_ENCODER_WIDTH = 24, 1024  # CLIP ViT-L/14, the measure of the engine's formula
-_LARGE_CARD = 60 * 1024  # MiB: above it at least 10 GiB are kept
-_LARGE_CARD_KEEPS = 10 * 1024
+_LARGE_CARD = 60 * _GIB  # MiB: above it at least 10 GiB are kept
+_LARGE_CARD_KEEPS = 10 * _GIB
 _SPECULATION: tuple[tuple[Version, int], ...] = ((AFTER_0_5_12, 0), (AFTER_0_5_9, 4096), ((0, 0, 0), 2048))
 
 
@@ -35,18 +36,18 @@ class Tier:
 
 
 _TIERS_NOW = (
-    Tier(below=20 * 1024, chunk=2048, decode=8, decode_of_many=8),
-    Tier(below=35 * 1024, chunk=4096, decode=48, decode_of_many=160),
-    Tier(below=60 * 1024, chunk=4096, decode=32, decode_of_many=160),
-    Tier(below=90 * 1024, chunk=8192, decode=256, decode_of_many=512),
-    Tier(below=160 * 1024, chunk=8192, decode=256, decode_of_many=512),
+    Tier(below=20 * _GIB, chunk=2048, decode=8, decode_of_many=8),
+    Tier(below=35 * _GIB, chunk=4096, decode=48, decode_of_many=160),
+    Tier(below=60 * _GIB, chunk=4096, decode=32, decode_of_many=160),
+    Tier(below=90 * _GIB, chunk=8192, decode=256, decode_of_many=512),
+    Tier(below=160 * _GIB, chunk=8192, decode=256, decode_of_many=512),
     Tier(below=None, chunk=16384, decode=512, decode_of_many=512),
 )
 _TIERS: tuple[tuple[Version, tuple[Tier, ...]], ...] = (
     (AFTER_0_5_9, _TIERS_NOW),
     (
         (0, 0, 0),
-        (_TIERS_NOW[0], Tier(below=35 * 1024, chunk=2048, decode=24, decode_of_many=80), *_TIERS_NOW[2:]),
+        (_TIERS_NOW[0], Tier(below=35 * _GIB, chunk=2048, decode=24, decode_of_many=80), *_TIERS_NOW[2:]),
     ),
 )
 
