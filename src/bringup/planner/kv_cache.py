@@ -40,7 +40,24 @@ def kv_layout(model: ModelSpec, layout: Layout, rules: KvRules) -> KvLayout:
         in_flight_tokens=_in_flight_tokens(rules, layout.pipeline_parallel),
         encoder_tokens=model.encoder_tokens or 0,
         refusal=refusal,
+        kinds=tuple(map(_one_of_each, groups)),
     )
+
+
+def _one_of_each(group: tuple[LayerCache, ...]) -> tuple[LayerCache, ...]:
+    """One layer of all that need the same blocks for any length: like layers are asked about once."""
+    found = {
+        (
+            cache.kind,
+            cache.block_tokens,
+            cache.window,
+            cache.pages_per_request,
+            cache.keeps_all_states,
+            cache.is_context_sharded,
+        ): cache
+        for cache in group
+    }
+    return tuple(found.values())
 
 
 def _packs_layers(model: ModelSpec, rules: KvRules) -> bool:
@@ -110,7 +127,8 @@ def pages_needed(cache: LayerCache, length: int, layout: KvLayout) -> int:
 
 def blocks_per_request(layout: KvLayout, length: int) -> int:
     """Blocks that one request of `length` tokens takes, over all groups."""
-    return sum(max(pages_needed(cache, length, layout) for cache in group) for group in layout.groups)
+    groups = layout.kinds or layout.groups
+    return sum(max(pages_needed(cache, length, layout) for cache in group) for group in groups)
 
 
 def kv_plan(layout: KvLayout, available: int | Sequence[int], max_model_len: int, rules: KvRules) -> KvPlan:

@@ -80,6 +80,7 @@ class KvLayout:
     encoder_tokens: int = 0
     refusal: str | None = None  # why the engine would not start with this
     notes: tuple[str, ...] = ()
+    kinds: tuple[tuple[LayerCache, ...], ...] = ()  # one of all that need the same blocks
 
     @property
     def bytes_per_block(self) -> int:
