@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bringup.units import MIB
 
@@ -21,6 +22,8 @@ def round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
+# Layers are alike, so few sizes come again and again.
+@lru_cache(maxsize=4096)
 def allocated_bytes(size: int, *, split_limit: int | None = None) -> int:
     """Bytes of the allocator's block behind a tensor of `size` bytes.
 
