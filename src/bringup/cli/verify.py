@@ -172,7 +172,12 @@ async def _verified(
     host = _text(options["host"])
     spec = engine_spec(engine_command) if engine_command else None
     if url is None:
-        url = f":{spec.port if spec and spec.port else await find_port(host)}"
+        if spec is not None and not spec.port:
+            raise UsageError(
+                "the command after `--` gives a port that is no number from 1 to 65535",
+                hint="correct it, or name the endpoint: bringup verify URL -- COMMAND",
+            )
+        url = f":{spec.port if spec else await find_port(host)}"
     target = target_of(
         f"127.0.0.1{url.strip()}" if _PORT_ALONE.match(url.strip()) else url,
         api_key=_text(options["api_key"]),

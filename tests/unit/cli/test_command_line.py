@@ -182,3 +182,10 @@ def test_a_command_that_takes_no_engine_command_says_so(run, command):
     code, out, err = run(command, "--", "vllm", "serve", "m")
     assert (code, out) == (EXIT_USAGE, "")
     assert "bringup verify" in err
+
+
+@pytest.mark.parametrize("port", ["abc", "-1", "0"])
+def test_a_command_with_an_impossible_port_is_refused_and_no_other_engine_taken(run, port):
+    code, out, err = run("verify", "--quiet", "--", "vllm", "serve", "m", "--port", port)
+    assert (code, out) == (EXIT_USAGE, "")
+    assert "port" in err
