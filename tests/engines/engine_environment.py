@@ -18,6 +18,7 @@ from bringup.transport.weights import SMOLLM2, cache_folder, weights_file
 HERE = Path(__file__).parent
 WANTED = frozenset(filter(None, os.environ.get("BRINGUP_ENGINES", "").split(",")))
 _VLLM = "0.32.0"
+_INSTALL_LIMIT_S = 1500  # vLLM is 3.5 GB of packages
 _LISTED = (HERE / "sglang-packages.txt").read_text(encoding="utf-8").splitlines()
 
 
@@ -154,7 +155,10 @@ def _make(recipe: Recipe, folder: Path) -> None:
 
 
 def _run(argv: tuple[str, ...], failed: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_INSTALL_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise EngineUnavailableError(f"{failed} within {_INSTALL_LIMIT_S} s") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise EngineUnavailableError(f"{failed}: {last}")
