@@ -110,7 +110,7 @@ async def verify(
     )
     observed = await exercise.run(checks)
     after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
-    deployment = replace(deployment, host_after=_read(after, asked, world))
+    deployment = _with_account(replace(deployment, host_after=_read(after, asked, world)))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
         deployment,
@@ -121,6 +121,18 @@ async def verify(
     )
     recording = _recording(request, world, report, probes, observed, {"before": before, "after": after})
     return Verification(report=report, recording=recording)
+
+
+def _with_account(deployment: Deployment) -> Deployment:
+    """The deployment with the account of its GPUs, where any were seen."""
+    if deployment.host is None or not deployment.host.gpus:
+        return deployment
+    # The rules of memory are loaded only where there is memory to account for.
+    from bringup.flows.account import deployment_account  # noqa: PLC0415 - see above
+    from bringup.flows.running_model import running_model  # noqa: PLC0415 - see above
+
+    model, why = running_model(deployment)
+    return replace(deployment, account=deployment_account(deployment, model, why_no_model=why))
 
 
 def _changes_may_show(deployment: Deployment) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+from bringup.values.account import Account
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
 
@@ -34,6 +35,8 @@ class Wanted:
     context_tokens: int | None = None
     long_context_tokens: int | None = None  # how long the needle exercise is
     gpus: tuple[str, ...] = ()  # indices, UUIDs or PCI bus ids
+    need_context: int | None = None  # tokens of a request that the cache must hold
+    need_concurrency: int | None = None  # requests of that length at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class Deployment:
     spec: EngineSpec | None = None
     host: HostSnapshot | None = None  # before the exercises
     host_after: HostSnapshot | None = None  # after them
+    account: Account | None = None  # of the GPUs; None: none was seen
     has_api_key: bool = False
     is_tls: bool = False
 

@@ -107,6 +107,32 @@ class PlanTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Upcoming:
+    """An allocation that comes after the pools are taken: it must find room beside them.
+
+    The engine's allocator keeps what it once got, so a server that has been through it needs no more.
+    """
+
+    name: str  # "the sampler's warm-up"
+    bytes: int  # all of it, per GPU
+    low: int
+    high: int
+    piece: int  # the largest single request of it
+    flag: str  # what makes it smaller
+    value: int  # of that flag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The setting that says how much of a GPU the engine takes for itself."""
+
+    flag: str  # "--gpu-memory-utilization"
+    value: float
+    base: int  # bytes that it is a share of
+    reserve: tuple[int, int] | None = None  # bytes that the engine's own guide wants left free at its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutPlan:
     """One layout with its account."""
 
@@ -121,6 +147,8 @@ class LayoutPlan:
     command: tuple[str, ...] = ()
     context: int = 0  # tokens of the request that is asked about
     requests: float = 0.0  # of that length, at once, over the whole deployment
+    upcoming: tuple[Upcoming, ...] = ()  # largest first
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,13 +33,26 @@ from bringup.planner.workspace import (
 )
 from bringup.units import GIB, MIB, bytes_text
 from bringup.values.finding import Severity, worst
-from bringup.values.plan import Card, Gpus, KvPlan, LayoutPlan, LedgerLine, Origin, PlanTask
+from bringup.values.plan import (
+    Card,
+    Gpus,
+    KvPlan,
+    LayoutPlan,
+    LedgerLine,
+    Origin,
+    PlanTask,
+    Share,
+    Upcoming,
+)
 
 _NINE_IN_TEN = 1.64  # a line's bounds are kept by two starts of three; those of the pool by nine of ten
 # Seen: 2.3 GiB less free at the start than on other cards of the kind, on a virtual RTX PRO 6000, two starts.
 _PERHAPS_LESS = round(1.2 * GIB)
 _UNSEEN_SHARE = 0.0065  # virtual GPUs and Windows show CUDA that much more of a card
 _IMAGE_RESERVE = 100 * MIB  # SGLANG_VLM_CACHE_SIZE_MB
+# Source: SGLang `docs/advanced_features/hyperparameter_tuning.md`: 5 to 8 GB of `available_gpu_mem` are right,
+# 10 to 20 mean that the share may be raised.
+_WANTED_FREE = (5 * GIB, 8 * GIB)
 _TABLE_EXTRA = 4  # columns of the request table beside the context
 _READ_VERSIONS: tuple[Version, ...] = ((0, 5, 12), (0, 5, 9), (0, 5, 5))
 # Requests that may run where nothing is said. Source: `kv_cache_configurator.py`, `resolve_max_num_reqs`.
@@ -97,6 +110,26 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
         command=task.spec.argv,
         context=context,
         requests=requests,
+        upcoming=_upcoming(settings, ledger),
+        share=Share(
+            flag="--mem-fraction-static", value=settings.fraction, base=budget.pre.bytes, reserve=_WANTED_FREE
+        ),
+    )
+
+
+def _upcoming(settings: Settings, ledger: tuple[LedgerLine, ...]) -> tuple[Upcoming, ...]:
+    """The first prefill of a whole chunk, which no try-out at the start has taken before."""
+    step = next(part for part in ledger if part.name == "activations")
+    return (
+        Upcoming(
+            name="the first whole chunk of a prompt",
+            bytes=step.bytes,
+            low=step.low,
+            high=step.high,
+            piece=step.bytes // 2,  # guess: it is at least two buffers
+            flag="--chunked-prefill-size",
+            value=settings.chunk or settings.max_prefill_tokens,
+        ),
     )
 
 

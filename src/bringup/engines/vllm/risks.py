@@ -10,7 +10,7 @@ from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
 from bringup.units import GIB, bytes_text, mib_text
 from bringup.values.finding import Finding, Fix, Severity
-from bringup.values.plan import KvPlan, Layout, LedgerLine, PlanTask
+from bringup.values.plan import KvPlan, Layout, LedgerLine, PlanTask, Upcoming
 
 # Bytes per logit of the sampler's largest single request. Source: vLLM #15105, "Tried to allocate 1.74 GiB"
 # = 1024 x 152,064 x 12; from 0.17 the sort is gone and a float32 copy is the largest.
@@ -156,6 +156,35 @@ def _asked(account: Account) -> list[Finding]:
     return found
 
 
+def upcoming(task: PlanTask, settings: Settings, need: StageNeed) -> tuple[Upcoming, ...]:
+    """What the engine allocates after it took the cache: the sampler's try-out, and the first full step."""
+    batch = settings.batch
+    rows = min(batch.sequences, batch.tokens)
+    sampler = Upcoming(
+        name="the sampler's warm-up",
+        bytes=need.sampler.bytes,
+        low=need.sampler.low,
+        high=need.sampler.high,
+        piece=rows * padded_vocabulary(task.model) * _largest_per_logit(settings.version),
+        flag="--max-num-seqs",
+        value=batch.sequences,
+    )
+    forward = Upcoming(
+        name="the first long prompt",
+        bytes=need.forward.bytes,
+        low=need.forward.low,
+        high=need.forward.high,
+        piece=need.forward.bytes // 2,  # guess: it is at least two buffers
+        flag="--max-num-batched-tokens",
+        value=batch.tokens,
+    )
+    return tuple(sorted((sampler, forward), key=lambda one: -one.bytes))
+
+
+def _largest_per_logit(version: Version) -> int:
+    return next(size for since, size in _LARGEST_PER_LOGIT if version >= since)
+
+
 def _tightest(account: Account) -> list[Finding]:
     """The largest allocation still to come after the cache is taken, against what is left then."""
     free = next(part for part in account.ledger if part.name == "free")
@@ -165,8 +194,7 @@ def _tightest(account: Account) -> list[Finding]:
     left = free.bytes + need.activations.bytes
     batch = account.settings.batch
     rows = min(batch.sequences, batch.tokens)
-    per_logit = next(size for since, size in _LARGEST_PER_LOGIT if account.settings.version >= since)
-    piece = rows * padded_vocabulary(account.task.model) * per_logit
+    piece = rows * padded_vocabulary(account.task.model) * _largest_per_logit(account.settings.version)
     is_sampler = need.sampler.bytes >= need.forward.bytes
     words = "the sampler's warm-up" if is_sampler else "the first long prompt"
     piece_words = f", {mib_text(piece)} of it in one piece" if is_sampler else ""

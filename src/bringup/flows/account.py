@@ -1,0 +1,128 @@
+"""The account of a running deployment: who carries it, what the rules of its engine predict, what is seen."""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from bringup.engines import EngineMemory
+from bringup.errors import BringupError
+from bringup.flows.host_gpus import gpus_as_seen
+from bringup.parse.command_line import whole_number
+from bringup.planner.account import Told, account_of, told_by
+from bringup.planner.carriers import Carriers, engine_pids, find_carriers
+from bringup.transport.catalogue import load_cards
+from bringup.values.account import Account
+from bringup.values.deployment import Deployment
+from bringup.values.engine import EngineSpec
+from bringup.values.host import Gpu, HostSnapshot
+from bringup.values.model import ModelSpec
+from bringup.values.plan import Gpus, LayoutPlan, PlanTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A plan of what runs, or why there is none."""
+
+    task: PlanTask | None = None
+    plan: LayoutPlan | None = None
+    why: str = ""
+
+
+def deployment_account(deployment: Deployment, model: ModelSpec | None, *, why_no_model: str = "") -> Account | None:
+    """The account of the host as it is after the exercises, or before them where it was not looked at again.
+
+    None where no GPU was seen.
+    """
+    host = _latest(deployment)
+    if host is None or not host.gpus:
+        return None
+    process = host.engine_on(deployment.port)
+    spec = deployment.spec
+    carriers = find_carriers(
+        host, process, spec, wanted=deployment.wanted.gpus, count=gpu_count(deployment.engine.engine, spec)
+    )
+    planned = _plan(deployment, host, carriers, model, why_no_model)
+    told: dict[str, Told] = told_by(deployment.engine.kv, planned.plan)
+    return account_of(
+        host,
+        process,
+        carriers,
+        plan=planned.plan,
+        task=planned.task,
+        told=told,
+        why_no_plan=planned.why,
+    )
+
+
+def _latest(deployment: Deployment) -> HostSnapshot | None:
+    after = deployment.host_after
+    return after if after is not None and after.gpus else deployment.host
+
+
+def gpu_count(engine: str, spec: EngineSpec | None) -> int | None:
+    """GPUs that the command line asks for; None where it takes all that it sees, or is not known."""
+    if spec is None or engine == "llama_cpp":
+        return None
+    sizes = ("--tensor-parallel-size", "--tp-size", "--tp_size"), ("--pipeline-parallel-size", "--pp-size", "--pp_size")
+    count = 1
+    for names in sizes:
+        count *= next((size for name in names if (size := whole_number(spec.flags.get(name)))), 1)
+    if engine == "vllm":
+        count *= whole_number(spec.flags.get("--data-parallel-size")) or 1
+    return count
+
+
+def _plan(
+    deployment: Deployment,
+    host: HostSnapshot,
+    carriers: Carriers,
+    model: ModelSpec | None,
+    why_no_model: str,
+) -> _Planned:
+    """The plan of the engine's own command on the GPUs that carry it."""
+    spec, engine = deployment.spec, deployment.engine
+    memory = _memory(engine.engine)
+    if memory is None:
+        return _Planned(why=f"the memory rules of {engine.display_name} are not known")
+    if spec is None or spec.engine != engine.engine:
+        return _Planned(why="the engine's command line is not known: give it after `--`, or --host")
+    if model is None:
+        return _Planned(why=why_no_model or "the model's config was not found")
+    if not carriers.gpus:
+        return _Planned(why="no GPU holds the model")
+    try:
+        gpus = _gpus(host, carriers.gpus, engine_pids(host.engine_on(deployment.port)))
+        task = PlanTask(
+            spec=replace(spec, model=spec.model or model.name),
+            version=engine.version,
+            model=model,
+            gpus=gpus,
+            context=None,
+        )
+        plan = memory.plan(task)
+    except BringupError as error:
+        return _Planned(why=error.message)
+    return _Planned(task=task, plan=plan.layouts[0])
+
+
+def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus:
+    """The cards that carry the model as a plan takes them, with what others hold on the fullest."""
+    seen = gpus_as_seen(cards, load_cards(), host=host.host)
+    held = {gpu.index: 0 for gpu in cards}
+    for row in host.processes:
+        for gpu in cards:
+            is_here = row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
+            if is_here and row.pid not in own and row.memory_used and own:
+                held[gpu.index] += row.memory_used
+    return replace(seen, used_by_others=max(held.values(), default=0))
+
+
+def _memory(engine: str) -> EngineMemory | None:
+    name = f"bringup.engines.{engine}.memory"
+    try:
+        return cast("EngineMemory", importlib.import_module(name).MEMORY)
+    except ModuleNotFoundError as error:
+        if error.name not in (name, f"bringup.engines.{engine}"):
+            raise
+        return None

@@ -1,0 +1,229 @@
+"""The account of every GPU of a host: what is seen there beside what the engine's rules predict.
+
+Of a GPU that carries the model the driver tells how much is used; weights and pools are told by the engine, or
+by its rules; what is left of the sum is working memory, whose bounds the plan gives. Beyond them it is
+unexplained, and said so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.parse.engine_process import is_engine
+from bringup.planner.carriers import Carriers, engine_pids
+from bringup.units import mib
+from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
+from bringup.values.engine import KvCapacity
+from bringup.values.host import EngineProcess, Gpu, GpuProcess, HostSnapshot
+from bringup.values.plan import LayoutPlan, LedgerLine, Origin, PlanTask
+
+IDLE_BYTES = mib(64)  # a card that nobody uses holds 0 to some MiB (1 to 17 seen), a context some hundreds
+_POOLS = ("weights", "state_pool", "kv_pool", "request_table")  # lines that one can know exactly
+_TOLERANCE = mib(32)  # total, reserved, used and free are rounded apart; allocations round to 2 MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Bytes that the engine itself gives for a line of every rank."""
+
+    bytes: int
+    source: Source
+    words: str
+
+
+def account_of(
+    host: HostSnapshot,
+    process: EngineProcess | None,
+    carriers: Carriers,
+    *,
+    plan: LayoutPlan | None,
+    task: PlanTask | None,
+    told: Mapping[str, Told],
+    why_no_plan: str = "",
+) -> Account:
+    """The account of all GPUs of `host`."""
+    ranks = {id(gpu): rank for rank, gpu in enumerate(carriers.gpus)}
+    engines = frozenset(
+        pid for one in host.engines if one.pid != (process.pid if process else None) for pid in engine_pids(one)
+    )
+    accounts = tuple(
+        _gpu_account(
+            gpu,
+            ranks.get(id(gpu)),
+            holders=_holders(gpu, host.processes, engine_pids(process), engines, is_carrier=id(gpu) in ranks),
+            plan=plan,
+            told=told,
+        )
+        for gpu in host.gpus
+    )
+    return Account(
+        gpus=accounts, found_by=carriers.words, plan=plan, task=task, why_no_plan="" if plan else why_no_plan
+    )
+
+
+def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:
+    """What the endpoint's figures say of the pools: blocks or tokens, at the bytes that the rules give them.
+
+    Blocks are counted per engine, so they are those of every rank.
+    """
+    if plan is None:
+        return {}
+    block = plan.kv.bytes_per_block
+    if kv.blocks and block and kv.block_tokens == plan.kv.block_tokens:
+        words = f"{kv.blocks:,} blocks x {block:,} B"
+        return {"kv_pool": Told(bytes=kv.blocks * block, source=Source.METRICS, words=words)}
+    if kv.tokens and plan.kv.bytes_per_token:
+        size = round(kv.tokens * plan.kv.bytes_per_token)
+        words = f"{kv.tokens:,} tokens x {plan.kv.bytes_per_token:,.0f} B"
+        return {"kv_pool": Told(bytes=size, source=Source.METRICS, words=words)}
+    return {}
+
+
+def _holders(
+    gpu: Gpu,
+    rows: Sequence[GpuProcess],
+    own: frozenset[int],
+    others: frozenset[int],
+    *,
+    is_carrier: bool,
+) -> tuple[Holder, ...]:
+    """Who holds the GPU, with sizes where the driver tells them."""
+    found: list[Holder] = []
+    for row in rows:
+        is_here = row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
+        if is_here and row.memory_used is not None:
+            name = row.name or "a process"
+            is_other = row.pid in others or (row.name is not None and is_engine((row.name,)))
+            found.append(
+                Holder(
+                    pid=row.pid,
+                    name=name,
+                    bytes=row.memory_used,
+                    is_engine=row.pid in own,
+                    is_other_engine=is_other and row.pid not in own,
+                )
+            )
+    # Outside the process table's reach (containers) every pid is a stranger's: then a carrier's one or more
+    # processes are taken for the engine's.
+    if is_carrier and found and not any(one.is_engine for one in found):
+        largest = max(found, key=lambda one: one.bytes)
+        found = [
+            Holder(pid=one.pid, name=one.name, bytes=one.bytes, is_engine=one is largest) for one in found
+        ]
+    return tuple(found)
+
+
+def _gpu_account(
+    gpu: Gpu, rank: int | None, *, holders: tuple[Holder, ...], plan: LayoutPlan | None, told: Mapping[str, Told]
+) -> GpuAccount:
+    total, used = gpu.memory_total, gpu.memory_used
+    role = _role(gpu, rank, holders)
+    if total is None or used is None:
+        return GpuAccount(gpu=gpu, role=role, rank=rank, holders=holders)
+    reserved = gpu.memory_reserved or 0
+    others = tuple(one for one in holders if not one.is_engine)
+    taken = sum(one.bytes for one in others)
+    driver = [
+        _seen("reserved", reserved, "kept by the driver"),
+        *(
+            _seen("other_engine" if one.is_other_engine else "other_process", one.bytes, _words(one))
+            for one in others
+        ),
+    ]
+    free = _seen("free", total - reserved - used, "total - reserved - used")
+    if role is not Role.MODEL:
+        rest = used - taken
+        lines = (*driver, _seen("rest", rest, "no process is named for it"), free)
+        return GpuAccount(gpu=gpu, role=role, lines=_shown(lines), holders=holders)
+    parts, unexplained = _engine_lines(used - taken, plan, told)
+    return GpuAccount(
+        gpu=gpu,
+        role=role,
+        rank=rank,
+        lines=_shown((*driver, *parts, free)),
+        holders=holders,
+        engine_bytes=used - taken,
+        unexplained=unexplained,
+    )
+
+
+def _engine_lines(
+    held: int, plan: LayoutPlan | None, told: Mapping[str, Told]
+) -> tuple[list[AccountLine], int | None]:
+    """The engine's part of one GPU: weights and pools, then what is left of `held` for its working memory."""
+    known = [_known(name, plan, told) for name in _POOLS]
+    lines = [line for line in known if line is not None and line.bytes]
+    if plan is None or not lines:
+        return [*lines, _rest("engine", held - sum(line.bytes for line in lines))], None
+    pools = sum(line.bytes for line in lines)
+    working = held - pools
+    low, high = working_bounds(plan)
+    line = AccountLine(
+        name="working",
+        bytes=working,
+        source=Source.REST,
+        words="contexts, buffers, graphs, activations that the allocator keeps",
+        predicted=(low + high) // 2,
+        low=low,
+        high=high,
+    )
+    beyond = working - high if working > high else min(0, working - low)
+    return [*lines, line], beyond if abs(beyond) > _TOLERANCE else 0
+
+
+def working_bounds(plan: LayoutPlan) -> tuple[int, int]:
+    """The least and the most that an engine holds beside weights and pools, bytes per GPU."""
+    fixed = sum(line.bytes for line in plan.ledger if line.name in (*_POOLS, "other_processes"))
+    return plan.smi_used_low - fixed, plan.smi_used_high - fixed
+
+
+def _known(name: str, plan: LayoutPlan | None, told: Mapping[str, Told]) -> AccountLine | None:
+    planned = next((line for line in plan.ledger if line.name == name), None) if plan else None
+    said = told.get(name)
+    if said is not None:
+        return AccountLine(
+            name=name,
+            bytes=said.bytes,
+            source=said.source,
+            words=said.words,
+            predicted=planned.bytes if planned else None,
+            low=planned.low if planned else None,
+            high=planned.high if planned else None,
+        )
+    return _by_rule(planned) if planned else None
+
+
+def _by_rule(line: LedgerLine) -> AccountLine:
+    return AccountLine(
+        name=line.name,
+        bytes=line.bytes,
+        source=Source.ESTIMATE if line.origin is Origin.ESTIMATE else Source.RULE,
+        words=line.formula,
+        predicted=line.bytes,
+        low=line.low,
+        high=line.high,
+    )
+
+
+def _role(gpu: Gpu, rank: int | None, holders: tuple[Holder, ...]) -> Role:
+    if rank is not None:
+        return Role.MODEL
+    if gpu.memory_used is None:
+        return Role.OTHER if holders else Role.UNKNOWN
+    return Role.IDLE if gpu.memory_used <= IDLE_BYTES and not holders else Role.OTHER
+
+
+def _seen(name: str, size: int, words: str) -> AccountLine:
+    return AccountLine(name=name, bytes=size, source=Source.DRIVER, words=words)
+
+
+def _rest(name: str, size: int) -> AccountLine:
+    return AccountLine(name=name, bytes=size, source=Source.REST, words="all that the engine holds")
+
+
+def _words(holder: Holder) -> str:
+    return f"process {holder.pid} {holder.name}" if holder.pid is not None else holder.name
+
+
+def _shown(lines: Sequence[AccountLine]) -> tuple[AccountLine, ...]:
+    """The lines that hold anything; what is free is always told."""
+    return tuple(line for line in lines if line.bytes or line.name == "free")

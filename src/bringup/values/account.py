@@ -1,0 +1,93 @@
+"""The ledger met by the machine: what every GPU holds, as predicted and as observed, and what is unexplained."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bringup.values.host import Gpu
+from bringup.values.plan import LayoutPlan, LedgerLine, PlanTask
+
+
+class Role(StrEnum):
+    """What a GPU does for the deployment."""
+
+    MODEL = "model"  # carries a rank of it
+    IDLE = "idle"  # nobody's
+    OTHER = "other"  # somebody else's
+    UNKNOWN = "unknown"  # it cannot be seen who holds it
+
+
+class Source(StrEnum):
+    """Where a figure of the account is from, most trusted first."""
+
+    DRIVER = "driver"  # nvidia-smi and its like: what is really taken
+    LOG = "log"  # the engine's start-up log
+    METRICS = "metrics"  # the engine's endpoint
+    RULE = "rule"  # the engine's rules, from its flags and the model
+    ESTIMATE = "estimate"
+    REST = "rest"  # what is left of a sum when all the others are taken off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLine:
+    """One part of one GPU's memory. Those of a GPU add up to its total exactly."""
+
+    name: str  # "weights", "kv_pool", "state_pool", "working", "other_engine", "reserved", "free", ...
+    bytes: int
+    source: Source
+    words: str = ""  # quoted or computed: "blocks 19,728 x 1,048,576 B", "pid 4711 python3"
+    predicted: int | None = None  # by the engine's rules; None: they do not say
+    low: int | None = None  # bounds of that
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process on a GPU, or what is taken without one being seen."""
+
+    pid: int | None
+    name: str
+    bytes: int
+    is_engine: bool = False  # of the engine under test
+    is_other_engine: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuAccount:
+    """All bytes of one GPU."""
+
+    gpu: Gpu
+    role: Role
+    rank: int | None = None  # tensor-parallel rank, where the order of the GPUs says it
+    lines: tuple[AccountLine, ...] = ()  # empty: the driver told no figures
+    holders: tuple[Holder, ...] = ()
+    engine_bytes: int | None = None  # held by the engine under test
+    unexplained: int | None = None  # bytes beyond what the rules allow; below them where negative
+
+    def line(self, name: str) -> AccountLine | None:
+        """The line of that name."""
+        return next((line for line in self.lines if line.name == name), None)
+
+    @property
+    def other_bytes(self) -> int:
+        """Bytes that others than the engine under test hold."""
+        return sum(holder.bytes for holder in self.holders if not holder.is_engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Every GPU of the host, and the plan that it is held against."""
+
+    gpus: tuple[GpuAccount, ...]
+    found_by: str = ""  # how it is known which GPUs carry the model
+    plan: LayoutPlan | None = None
+    task: PlanTask | None = None
+    why_no_plan: str = ""  # what was lacking, in words
+
+    @property
+    def carriers(self) -> tuple[GpuAccount, ...]:
+        """The GPUs that carry the model, by index."""
+        return tuple(one for one in self.gpus if one.role is Role.MODEL)
+
+    def planned(self, name: str) -> LedgerLine | None:
+        """A line of the plan's ledger."""
+        return next((line for line in self.plan.ledger if line.name == name), None) if self.plan else None
