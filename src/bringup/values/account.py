@@ -85,8 +85,9 @@ class Account:
 
     @property
     def carriers(self) -> tuple[GpuAccount, ...]:
-        """The GPUs that carry the model, by index."""
-        return tuple(one for one in self.gpus if one.role is Role.MODEL)
+        """The GPUs that carry the model, by rank."""
+        carrying = (one for one in self.gpus if one.role is Role.MODEL)
+        return tuple(sorted(carrying, key=lambda one: one.rank if one.rank is not None else 0))
 
     def planned(self, name: str) -> LedgerLine | None:
         """A line of the plan's ledger."""

@@ -1,0 +1,220 @@
+"""What is really left on a GPU, against the largest allocation that can still come.
+
+Left is total - reserved - used: what the driver keeps is no room. The engine's allocator never gives back what
+a try-out once took, so a server that has been through its largest step needs no more; how far it has been is
+seen from what it holds beside weights and pools.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.checks import Check, Replies
+from bringup.units import GIB, bytes_text, in_mib, mib, mib_text
+from bringup.values.account import Account, GpuAccount
+from bringup.values.deployment import Deployment, Depth
+from bringup.values.finding import Evidence, Finding, Fix, Judgement, Measurement, Severity
+from bringup.values.gpu_words import gpus_text
+from bringup.values.plan import LayoutPlan, Share, Upcoming
+
+_TIGHT = GIB  # guess: buffers of communication and work spaces that come late take some hundreds of MiB
+_TOO_TIGHT = mib(200)  # fewer than one more set of buffers: 0.1 to 0.2 GiB were short at a share of 0.97
+_LATE = mib(300)  # lazily made work spaces, beside a server's own buffers
+_WORKING = ("context", "communication", "kernels", "graphs", "workspace", "request_table")
+_EXPECTED = "room for the largest allocation that can still come"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """The GPU with least room."""
+
+    one: GpuAccount
+    left: int
+    kept: int | None  # bytes of try-outs that its engine still holds; None: not known
+    coming: Upcoming | None  # the largest that has not been yet
+    lacks: int  # bytes of it that are not held already
+
+
+def judge(deployment: Deployment, replies: Replies) -> Judgement:
+    """Whether what can still come finds room, in words and MiB."""
+    _ = replies
+    account = deployment.account
+    rooms = [
+        (room, one) for one in (account.carriers if account else ()) if (room := one.gpu.memory_headroom) is not None
+    ]
+    if account is None or not rooms:
+        return Judgement(findings=())
+    left, one = min(rooms, key=lambda pair: pair[0])
+    room = _room(account, one, left)
+    measured = (Measurement(name="memory really left, tightest GPU", value=left, unit="bytes"),)
+    return Judgement(findings=(_finding(account, room),), measurements=measured)
+
+
+def _room(account: Account, one: GpuAccount, left: int) -> _Room:
+    plan, working = account.plan, one.line("working")
+    if plan is None or working is None:
+        return _Room(one=one, left=left, kept=None, coming=None, lacks=0)
+    beside = sum(line.bytes for line in plan.ledger if line.name in _WORKING)
+    kept = max(0, working.bytes - beside)
+    lacking = [(max(0, part.bytes - kept), part) for part in plan.upcoming]
+    lacks, coming = max(lacking, key=lambda pair: pair[0], default=(0, None))
+    return _Room(one=one, left=left, kept=kept, coming=coming if lacks else None, lacks=lacks)
+
+
+def _finding(account: Account, room: _Room) -> Finding:
+    plan = account.plan
+    severity, words = _risk(room, plan)
+    largest = plan.upcoming[0] if plan and plan.upcoming else None
+    said = f"{mib_text(room.left)} are really left on {_who(account, room)}, {words}"
+    return Finding(
+        id="headroom",
+        severity=severity,
+        summary=said,
+        expected=_EXPECTED,
+        explanation=_why(room, largest, account),
+        action=_action(account, room, severity),
+        evidence=(
+            Evidence(source="driver", text=_sum(room.one)),
+            *((Evidence(source="rule", text=_upcoming_text(largest)),) if largest else ()),
+        ),
+        fixes=_fixes(plan, room, severity),
+    )
+
+
+def _who(account: Account, room: _Room) -> str:
+    """The tightest GPU; all of them where they are alike."""
+    same = [
+        one.gpu
+        for one in account.carriers
+        if one.gpu.memory_headroom is not None and abs(one.gpu.memory_headroom - room.left) <= _LATE // 2
+    ]
+    return gpus_text(same) if len(same) == len(account.carriers) and len(same) > 1 else room.one.gpu.label
+
+
+def _risk(room: _Room, plan: LayoutPlan | None) -> tuple[Severity, str]:
+    if room.left < _TOO_TIGHT:
+        return Severity.WARNING, "too little for buffers that come late"
+    if room.coming is not None and room.lacks > room.left:
+        return (
+            Severity.WARNING,
+            f"{room.coming.name} may still ask for {mib_text(room.lacks)}",
+        )
+    if plan is None:
+        tight = room.left < _TIGHT
+        words = "tight" if tight else "and what can still come is not known"
+        return (Severity.NOTE if tight else Severity.OK), words
+    if room.left < _TIGHT:
+        return Severity.NOTE, "tight, and enough for what can still come"
+    if _surplus(plan, room):
+        return Severity.NOTE, "more than the engine's own guide asks for"
+    return Severity.OK, "enough for what can still come"
+
+
+def _surplus(plan: LayoutPlan, room: _Room) -> int:
+    """Bytes left beyond what the engine's guide calls right; 0 where it names no such range."""
+    reserve = plan.share.reserve if plan.share else None
+    return max(0, room.left - reserve[1]) if reserve is not None else 0
+
+
+def _why(room: _Room, largest: Upcoming | None, account: Account) -> str:
+    parts = [
+        f"the driver keeps {mib_text(room.one.gpu.memory_reserved)}"
+        if room.one.gpu.memory_reserved
+        else "what the driver keeps is not told",
+        "and none of it is room for the KV cache, which is taken whole at the start",
+    ]
+    if largest is None or room.kept is None:
+        return ", ".join(parts)
+    before = room.left + min(room.kept, largest.bytes)
+    parts.append(
+        f"{largest.name} at {largest.flag} {largest.value:,} takes {mib_text(largest.bytes)}"
+        f" ({mib_text(largest.piece)} in one piece) and found about {mib_text(before)}"
+    )
+    double = _too_large(largest, before)
+    if double:
+        parts.append(f"{double:,} would take {mib_text(largest.bytes * double // largest.value)} and not start")
+    return "; ".join((", ".join(parts[:2]), *parts[2:]))
+
+
+def _too_large(largest: Upcoming, before: int) -> int:
+    """The next usual value of its flag at which it would not have found room."""
+    for factor in (2, 4, 8):
+        if largest.bytes * factor > before:
+            return largest.value * factor
+    return 0
+
+
+def _upcoming_text(one: Upcoming) -> str:
+    return f"{one.name}: {mib_text(one.low)} to {mib_text(one.high)} at {one.flag} {one.value:,}"
+
+
+def _sum(one: GpuAccount) -> str:
+    gpu = one.gpu
+    parts = (gpu.memory_total, gpu.memory_reserved, gpu.memory_used)
+    if any(part is None for part in parts):
+        return f"{gpu.label}: {mib_text(gpu.memory_headroom or 0)} free"
+    total, reserved, used = (round(in_mib(part or 0)) for part in parts)
+    return f"{gpu.label}: {total:,} - {reserved:,} - {used:,} = {total - reserved - used:,} MiB"
+
+
+def _action(account: Account, room: _Room, severity: Severity) -> str:
+    plan = account.plan
+    share = plan.share if plan else None
+    if plan is None or share is None:
+        return "watch it under load" if severity is not Severity.OK else "none"
+    surplus = _surplus(plan, room)
+    if severity is Severity.NOTE and surplus:
+        low, high = share.reserve or (0, 0)
+        middle = (low + high) // 2
+        more = room.left - middle
+        value = share.value + more / share.base
+        tokens = _tokens(plan, more)
+        return (
+            f"the guide wants {bytes_text(low)} to {bytes_text(high)} left: {share.flag} {value:.2f} leaves "
+            f"{bytes_text(middle)} and adds about {tokens:,} tokens of cache"
+        )
+    if severity in (Severity.NOTE, Severity.WARNING):
+        value, freed = _lower(share, room)
+        return (
+            f"{share.flag} {value:.2f} leaves {mib_text(room.left + freed)} and costs about "
+            f"{_tokens(plan, freed):,} tokens of cache; raise concurrency only together with that"
+        )
+    return "none"
+
+
+def _lower(share: Share, room: _Room) -> tuple[float, int]:
+    """A share with room for what may come and for late buffers, in whole percents, and what it frees."""
+    wanted = max(room.lacks, 0) + _TIGHT + _LATE - room.left
+    steps = max(1, -(-wanted * 100 // share.base))
+    value = round(share.value - steps / 100, 2)
+    return value, round((share.value - value) * share.base)
+
+
+def _tokens(plan: LayoutPlan, size: int) -> int:
+    """Cache tokens of so many bytes, the states' part of a pool taken off, in hundreds."""
+    pools = {line.name: line.bytes for line in plan.ledger if line.name in ("kv_pool", "state_pool")}
+    part = pools.get("kv_pool", 0) / max(1, sum(pools.values()))
+    tokens = size * part / plan.kv.bytes_per_token if plan.kv.bytes_per_token else 0
+    return round(tokens / 100) * 100 * max(1, plan.layout.data_parallel)
+
+
+def _fixes(plan: LayoutPlan | None, room: _Room, severity: Severity) -> tuple[Fix, ...]:
+    share = plan.share if plan else None
+    if plan is None or share is None or severity not in (Severity.NOTE, Severity.WARNING):
+        return ()
+    if _surplus(plan, room) and severity is Severity.NOTE:
+        low, high = share.reserve or (0, 0)
+        value = share.value + (room.left - (low + high) // 2) / share.base
+        return (Fix(type="flag", name=share.flag, old=f"{share.value:.4g}", new=f"{value:.2f}"),)
+    value, freed = _lower(share, room)
+    cost = f"{_tokens(plan, freed):,} tokens of cache"
+    return (Fix(type="flag", name=share.flag, old=f"{share.value:.4g}", new=f"{value:.2f}", cost=cost),)
+
+
+CHECK = Check(
+    title="room is left for what can still come",
+    section="resources",
+    phase="judge",
+    depth=Depth.QUICK,
+    judge=judge,
+    shows_model=False,
+)

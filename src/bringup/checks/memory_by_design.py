@@ -1,0 +1,182 @@
+"""What the engine holds is what its own rule makes of its flags: no alarm for a pool that is taken on purpose.
+
+vLLM takes its share of the card's CUDA total beside contexts and buffers, SGLang leaves a share of what was
+free: so a card that is nearly full says nothing. Off the rule, it does.
+
+Source: the engines' `memory` modules; the bounds are those of the plan.
+"""
+
+from collections.abc import Sequence
+
+from bringup.checks import Check, Replies
+from bringup.units import bytes_text, mib, mib_text
+from bringup.values.account import Account, GpuAccount
+from bringup.values.deployment import Deployment, Depth
+from bringup.values.engine import KvCapacity
+from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
+from bringup.values.gpu_words import gpus_text
+from bringup.values.plan import LayoutPlan
+
+_TOLERANCE = mib(32)  # the driver rounds its figures apart
+_PARTS = {"weights": "weights", "state_pool": "recurrent states", "kv_pool": "KV cache"}
+
+
+def judge(deployment: Deployment, replies: Replies) -> Judgement:
+    """By design, more or less than that, or not known because the rule cannot be applied."""
+    _ = replies
+    account = deployment.account
+    if account is None or not account.carriers:
+        return Judgement(findings=())
+    carriers = [one for one in account.carriers if one.engine_bytes is not None]
+    if account.plan is None or not carriers:
+        return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
+    low, high = _bounds(account, account.plan)
+    fullest = max(carriers, key=lambda one: one.engine_bytes or 0)
+    least = min(carriers, key=lambda one: one.engine_bytes or 0)
+    pool = _pool_finding(deployment.engine.kv, account.plan)
+    if (fullest.engine_bytes or 0) > high + _TOLERANCE:
+        findings = (_more(account, account.plan, fullest, low, high),)
+    elif pool is not None:
+        findings = (pool,)
+    elif (least.engine_bytes or 0) < low - _TOLERANCE:
+        findings = (_less(account.plan, least, low, high),)
+    else:
+        findings = (_as_designed(account, account.plan, carriers, low, high),)
+    measured = tuple(
+        Measurement(name=f"unexplained memory, {one.gpu.label}", value=one.unexplained, unit="bytes")
+        for one in carriers
+        if one.unexplained
+    )
+    return Judgement(findings=findings, measurements=measured)
+
+
+def _bounds(account: Account, plan: LayoutPlan) -> tuple[int, int]:
+    """What the engine alone may hold on one GPU, bytes."""
+    others = account.task.gpus.used_by_others if account.task else 0
+    return plan.smi_used_low - others, plan.smi_used_high - others
+
+
+def _unknown(account: Account, *, has_figures: bool) -> Finding:
+    why = account.why_no_plan if has_figures else "the driver gives no figure for memory used"
+    return Finding(
+        id="memory_by_design",
+        severity=Severity.UNKNOWN,
+        summary=f"not measured: {why or 'there is no plan to hold it against'}",
+        expected="memory used as the engine's rules give it",
+        explanation="whether so much memory is by design, a leak or too little is not known",
+        action="verify on the engine's machine or with --host, or give the engine's command after `--`",
+    )
+
+
+def _rule(plan: LayoutPlan) -> str:
+    """The rule in words with its numbers."""
+    share = plan.share
+    if share is None:
+        return "weights, the cache as given, work space"
+    given = f"{share.flag} {share.value:.4g}"
+    if share.flag == "--gpu-memory-utilization":
+        return f"{given} of {mib_text(share.base)}, beside contexts, buffers and graphs"
+    return f"{given} of the {mib_text(share.base)} that were free is taken, {mib_text(_left(plan))} stay free"
+
+
+def _left(plan: LayoutPlan) -> int:
+    share = plan.share
+    return round(share.base * (1 - share.value)) if share else 0
+
+
+def _as_designed(
+    account: Account, plan: LayoutPlan, carriers: Sequence[GpuAccount], low: int, high: int
+) -> Finding:
+    held = sorted({one.engine_bytes or 0 for one in carriers})
+    figures = mib_text(held[0]) if len(held) == 1 else f"{mib_text(held[0])} to {mib_text(held[-1])}"
+    one = carriers[0]
+    parts = [
+        f"{bytes_text(line.bytes)} {words}"
+        for name, words in _PARTS.items()
+        if (line := one.line(name)) is not None
+    ]
+    return Finding(
+        id="memory_by_design",
+        severity=Severity.OK,
+        summary=f"{figures} per GPU are by design: {_rule(plan)}; {', '.join(parts)} of it",
+        expected=f"{mib_text(low)} to {mib_text(high)}",
+        action="none",
+        evidence=(
+            Evidence(source="driver", text=f"{gpus_text([one.gpu for one in carriers])}: {figures} used"),
+            *_planned(account),
+        ),
+    )
+
+
+def _more(account: Account, plan: LayoutPlan, fullest: GpuAccount, low: int, high: int) -> Finding:
+    held = fullest.engine_bytes or 0
+    share = plan.share
+    hint = "look for a leak: verify again, and compare"
+    if share is not None:
+        needed = share.value + (held - (low + high) // 2) / share.base
+        steps = round(needed * 100) / 100
+        if steps < 1:
+            hint = f"{share.flag} {steps:.2f} would explain it: see with which flags it was really started"
+    return Finding(
+        id="memory_by_design.more",
+        severity=Severity.WARNING,
+        summary=f"{fullest.gpu.label} holds {mib_text(held)}, {mib_text(held - high)} more than by design",
+        expected=f"{mib_text(low)} to {mib_text(high)}: {_rule(plan)}",
+        explanation="the flags that are seen do not lead to so much memory: other flags, a leak, or another "
+        "process that is not seen",
+        action=hint,
+        evidence=(Evidence(source="driver", text=f"{fullest.gpu.label}: {mib_text(held)}"), *_planned(account)),
+    )
+
+
+def _less(plan: LayoutPlan, least: GpuAccount, low: int, high: int) -> Finding:
+    held = least.engine_bytes or 0
+    return Finding(
+        id="memory_by_design.less",
+        severity=Severity.WARNING,
+        summary=f"{least.gpu.label} holds {mib_text(held)}, {mib_text(low - held)} less than by design",
+        expected=f"{mib_text(low)} to {mib_text(high)}: {_rule(plan)}",
+        explanation="a part of the model or of its cache is not there, or lies in the host's memory",
+        action="compare the log's lines on weights and cache: `bringup plan --against-log FILE`",
+        evidence=(Evidence(source="driver", text=f"{least.gpu.label}: {mib_text(held)}"),),
+    )
+
+
+def _pool_finding(kv: KvCapacity, plan: LayoutPlan) -> Finding | None:
+    """The engine's own count of cache tokens outside what its flags imply."""
+    if kv.tokens is None or not plan.kv.low_tokens:
+        return None
+    engines = max(1, plan.layout.data_parallel)
+    low, high = plan.kv.low_tokens * engines, plan.kv.high_tokens * engines
+    if kv.tokens >= low * 0.98:  # a block more or less, and rounding
+        return None
+    size = round((plan.kv.tokens * engines - kv.tokens) * plan.kv.bytes_per_token / engines)
+    return Finding(
+        id="memory_by_design.pool",
+        severity=Severity.WARNING,
+        summary=f"the KV cache has {kv.tokens:,} tokens, {kv.tokens / (plan.kv.tokens * engines):.0%} of the "
+        f"{plan.kv.tokens * engines:,} that its flags lead to",
+        expected=f"{low:,} to {high:,} tokens: {_rule(plan)}",
+        explanation=f"about {bytes_text(size)} per GPU that should be cache are not: something else was on "
+        "the GPUs when it started, or a limit that is not in the command line holds it down",
+        action="restart it on empty GPUs; look at the start-up log for blocks and free memory",
+        evidence=(Evidence(source=kv.source or "engine", text=f"{kv.tokens:,} tokens"),),
+    )
+
+
+def _planned(account: Account) -> tuple[Evidence, ...]:
+    task = account.task
+    if task is None:
+        return ()
+    version = task.version or "of an unknown version"
+    return (Evidence(source="rule", text=f"{task.spec.engine} {version}, {task.model.source}"),)
+
+
+CHECK = Check(
+    title="memory is used as designed",
+    section="resources",
+    phase="judge",
+    depth=Depth.QUICK,
+    judge=judge,
+    shows_model=False,
+)

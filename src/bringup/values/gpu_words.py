@@ -1,0 +1,33 @@
+"""GPUs as people name them in a sentence."""
+
+from collections.abc import Sequence
+
+from bringup.values.host import Gpu
+
+
+def gpus_text(gpus: Sequence[Gpu]) -> str:
+    """Their indices with runs drawn together; their addresses where they have none.
+
+    >>> gpus_text([Gpu(index=number) for number in (0, 1, 2, 3, 5)]), gpus_text([Gpu(index=4)])
+    ('GPUs 0-3, 5', 'GPU 4')
+    """
+    indices = [gpu.index for gpu in gpus if gpu.index is not None]
+    if len(indices) < len(gpus):
+        return ", ".join(gpu.label for gpu in gpus) or "no GPU"
+    return f"GPU{'' if len(gpus) == 1 else 's'} {runs_text(indices)}" if gpus else "no GPU"
+
+
+def runs_text(numbers: Sequence[int]) -> str:
+    """Numbers with runs drawn together, in order.
+
+    >>> runs_text([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7, 8'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join(parts)
