@@ -106,7 +106,7 @@ def _strangers(account: Account) -> Iterator[Finding]:
         summary=f"{mib_text(largest.bytes)} of {one.gpu.label} are held by another process, "
         f"{largest.pid} {largest.name}" + (f", and {len(rows) - 1} more" if len(rows) > 1 else ""),
         expected="GPUs that carry the model to themselves",
-        explanation="it is missing for the cache or for the largest step, and the fullest GPU decides for all",
+        explanation="the cache or the largest step lacks it, and the fullest GPU decides for all",
         action="see what it is and end it if it is left over: "
         f"`ps -o pid,lstart,cmd -p {','.join(map(str, pids)) or 'PID'}`",
         evidence=tuple(

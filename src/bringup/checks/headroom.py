@@ -1,11 +1,10 @@
 """What is really left on a GPU, against the largest allocation that can still come.
 
-Left is total - reserved - used: what the driver keeps is no room. The engine's allocator never gives back what
-a try-out once took, so a server that has been through its largest step needs no more; how far it has been is
-seen from what it holds beside weights and pools.
+Left is total - reserved - used: what the driver keeps is no room. The engine's allocator never gives back
+what a try-out once took, so a server that has been through its largest step needs no more; how far it has been
+is seen from what it holds beside weights and pools.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.checks import Check, Replies
@@ -39,7 +38,9 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     _ = replies
     account = deployment.account
     rooms = [
-        (room, one) for one in (account.carriers if account else ()) if (room := one.gpu.memory_headroom) is not None
+        (room, one)
+        for one in (account.carriers if account else ())
+        if (room := one.gpu.memory_headroom) is not None
     ]
     if account is None or not rooms:
         return Judgement(findings=())
@@ -70,7 +71,7 @@ def _finding(account: Account, room: _Room) -> Finding:
         severity=severity,
         summary=said,
         expected=_EXPECTED,
-        explanation=_why(room, largest, account),
+        explanation=_why(room, largest),
         action=_action(account, room, severity),
         evidence=(
             Evidence(source="driver", text=_sum(room.one)),
@@ -115,7 +116,7 @@ def _surplus(plan: LayoutPlan, room: _Room) -> int:
     return max(0, room.left - reserve[1]) if reserve is not None else 0
 
 
-def _why(room: _Room, largest: Upcoming | None, account: Account) -> str:
+def _why(room: _Room, largest: Upcoming | None) -> str:
     parts = [
         f"the driver keeps {mib_text(room.one.gpu.memory_reserved)}"
         if room.one.gpu.memory_reserved
@@ -131,7 +132,9 @@ def _why(room: _Room, largest: Upcoming | None, account: Account) -> str:
     )
     double = _too_large(largest, before)
     if double:
-        parts.append(f"{double:,} would take {mib_text(largest.bytes * double // largest.value)} and not start")
+        parts.append(
+            f"{double:,} would take {mib_text(largest.bytes * double // largest.value)} and not start"
+        )
     return "; ".join((", ".join(parts[:2]), *parts[2:]))
 
 

@@ -1,4 +1,4 @@
-"""What the engine holds is what its own rule makes of its flags: no alarm for a pool that is taken on purpose.
+"""What the engine holds is what its rule makes of its flags: no alarm for a pool taken on purpose.
 
 vLLM takes its share of the card's CUDA total beside contexts and buffers, SGLang leaves a share of what was
 free: so a card that is nearly full says nothing. Off the rule, it does.
@@ -125,7 +125,10 @@ def _more(account: Account, plan: LayoutPlan, fullest: GpuAccount, low: int, hig
         explanation="the flags that are seen do not lead to so much memory: other flags, a leak, or another "
         "process that is not seen",
         action=hint,
-        evidence=(Evidence(source="driver", text=f"{fullest.gpu.label}: {mib_text(held)}"), *_planned(account)),
+        evidence=(
+            Evidence(source="driver", text=f"{fullest.gpu.label}: {mib_text(held)}"),
+            *_planned(account),
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The tensor-parallel ranks hold the same, as far as the engine's rules make them.
 
-Ranks of one stage have equal shares of weights and cache. What differs by rule: the first rank has contexts of
-other processes of the engine and more communication buffers; pipeline stages have layers of their own. The
+Ranks of one stage have equal shares of weights and cache. What differs by rule: the first rank has contexts
+of other processes of the engine and more communication buffers; pipeline stages have layers of their own. The
 number of cache blocks is the least over all ranks, so the fullest GPU decides for all.
 
 Source: vLLM 0.33.0 `v1/core/kv_cache_utils.py` (`get_kv_cache_configs`, the minimum over workers); SGLang
@@ -55,19 +55,23 @@ def _uneven(stage: Sequence[GpuAccount]) -> Iterator[Finding]:
         allowed = _FIRST_RANK if one.rank == 0 and more > 0 else _SPREAD
         if abs(more) <= allowed:
             continue
-        room = f", {mib_text(one.gpu.memory_headroom)} are left there" if one.gpu.memory_headroom is not None else ""
+        room = (
+            f", {mib_text(one.gpu.memory_headroom)} are left there"
+            if one.gpu.memory_headroom is not None
+            else ""
+        )
         yield Finding(
             id="rank_balance",
             severity=Severity.WARNING,
             summary=f"{one.gpu.label} holds {mib_text(abs(more))} {'more' if more > 0 else 'less'} than the "
             f"other ranks{room}",
             expected=_EXPECTED,
-            explanation="no rule of the engine gives a rank so much more: a process of somebody else that is "
-            "not seen, one left over from an earlier start, or a leak; the fullest GPU decides the pool of all"
+            explanation="no rule of the engine gives a rank so much more: somebody else's process that is not "
+            "seen, one left over from an earlier start, or a leak; the fullest GPU decides for all"
             if more > 0
             else "a rank that holds less has lost a part of the model or of its cache, or never got it",
-            action=f"see who holds it: `nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv "
-            f"-i {one.gpu.index}` and `fuser -v /dev/nvidia*`",
+            action=f"see who holds it: `nvidia-smi -i {one.gpu.index} --query-compute-apps=pid,used_memory "
+            "--format=csv` and `fuser -v /dev/nvidia*`",
             evidence=tuple(
                 Evidence(source="driver", text=f"{each.gpu.label}: {mib_text(_held(each))}") for each in stage
             ),

@@ -2,14 +2,15 @@
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from bringup.engines import EngineMemory
 from bringup.errors import BringupError
 from bringup.flows.host_gpus import gpus_as_seen
 from bringup.parse.command_line import whole_number
-from bringup.planner.account import Told, account_of, told_by
+from bringup.parse.engine_process import is_engine
+from bringup.planner.account import Predicted, account_of, told_by
 from bringup.planner.carriers import Carriers, engine_pids, find_carriers
 from bringup.transport.catalogue import load_cards
 from bringup.values.account import Account
@@ -17,19 +18,12 @@ from bringup.values.deployment import Deployment
 from bringup.values.engine import EngineSpec
 from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.model import ModelSpec
-from bringup.values.plan import Gpus, LayoutPlan, PlanTask
+from bringup.values.plan import Gpus, PlanTask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """A plan of what runs, or why there is none."""
-
-    task: PlanTask | None = None
-    plan: LayoutPlan | None = None
-    why: str = ""
-
-
-def deployment_account(deployment: Deployment, model: ModelSpec | None, *, why_no_model: str = "") -> Account | None:
+def deployment_account(
+    deployment: Deployment, model: ModelSpec | None, *, why_no_model: str = ""
+) -> Account | None:
     """The account of the host as it is after the exercises, or before them where it was not looked at again.
 
     None where no GPU was seen.
@@ -43,15 +37,13 @@ def deployment_account(deployment: Deployment, model: ModelSpec | None, *, why_n
         host, process, spec, wanted=deployment.wanted.gpus, count=gpu_count(deployment.engine.engine, spec)
     )
     planned = _plan(deployment, host, carriers, model, why_no_model)
-    told: dict[str, Told] = told_by(deployment.engine.kv, planned.plan)
+    told = told_by(deployment.engine.kv, planned.plan)
     return account_of(
         host,
         process,
         carriers,
-        plan=planned.plan,
-        task=planned.task,
-        told=told,
-        why_no_plan=planned.why,
+        replace(planned, told=told),
+        is_engine_name=lambda name: is_engine((name,)),
     )
 
 
@@ -64,7 +56,10 @@ def gpu_count(engine: str, spec: EngineSpec | None) -> int | None:
     """GPUs that the command line asks for; None where it takes all that it sees, or is not known."""
     if spec is None or engine == "llama_cpp":
         return None
-    sizes = ("--tensor-parallel-size", "--tp-size", "--tp_size"), ("--pipeline-parallel-size", "--pp-size", "--pp_size")
+    sizes = (
+        ("--tensor-parallel-size", "--tp-size", "--tp_size"),
+        ("--pipeline-parallel-size", "--pp-size", "--pp_size"),
+    )
     count = 1
     for names in sizes:
         count *= next((size for name in names if (size := whole_number(spec.flags.get(name)))), 1)
@@ -79,18 +74,18 @@ def _plan(
     carriers: Carriers,
     model: ModelSpec | None,
     why_no_model: str,
-) -> _Planned:
+) -> Predicted:
     """The plan of the engine's own command on the GPUs that carry it."""
     spec, engine = deployment.spec, deployment.engine
     memory = _memory(engine.engine)
     if memory is None:
-        return _Planned(why=f"the memory rules of {engine.display_name} are not known")
+        return Predicted(why_no_plan=f"the memory rules of {engine.display_name} are not known")
     if spec is None or spec.engine != engine.engine:
-        return _Planned(why="the engine's command line is not known: give it after `--`, or --host")
+        return Predicted(why_no_plan="the engine's command line is not known: give it after `--`, or --host")
     if model is None:
-        return _Planned(why=why_no_model or "the model's config was not found")
+        return Predicted(why_no_plan=why_no_model or "the model's config was not found")
     if not carriers.gpus:
-        return _Planned(why="no GPU holds the model")
+        return Predicted(why_no_plan="no GPU holds the model")
     try:
         gpus = _gpus(host, carriers.gpus, engine_pids(host.engine_on(deployment.port)))
         task = PlanTask(
@@ -102,8 +97,8 @@ def _plan(
         )
         plan = memory.plan(task)
     except BringupError as error:
-        return _Planned(why=error.message)
-    return _Planned(task=task, plan=plan.layouts[0])
+        return Predicted(why_no_plan=error.message)
+    return Predicted(task=task, plan=plan.layouts[0])
 
 
 def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus:

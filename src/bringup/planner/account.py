@@ -1,14 +1,13 @@
 """The account of every GPU of a host: what is seen there beside what the engine's rules predict.
 
-Of a GPU that carries the model the driver tells how much is used; weights and pools are told by the engine, or
-by its rules; what is left of the sum is working memory, whose bounds the plan gives. Beyond them it is
+Of a GPU that carries the model the driver tells how much is used; weights and pools are told by the engine,
+or by its rules; what is left of the sum is working memory, whose bounds the plan gives. Beyond them it is
 unexplained, and said so.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from bringup.parse.engine_process import is_engine
 from bringup.planner.carriers import Carriers, engine_pids
 from bringup.units import mib
 from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
@@ -30,33 +29,53 @@ class Told:
     words: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """The plan of what runs, what the engine itself says of its lines, or why there is no plan."""
+
+    plan: LayoutPlan | None = None
+    task: PlanTask | None = None
+    told: Mapping[str, Told] = field(default_factory=dict[str, Told])
+    why_no_plan: str = ""
+
+
 def account_of(
     host: HostSnapshot,
     process: EngineProcess | None,
     carriers: Carriers,
+    predicted: Predicted,
     *,
-    plan: LayoutPlan | None,
-    task: PlanTask | None,
-    told: Mapping[str, Told],
-    why_no_plan: str = "",
+    is_engine_name: Callable[[str], bool],
 ) -> Account:
     """The account of all GPUs of `host`."""
     ranks = {id(gpu): rank for rank, gpu in enumerate(carriers.gpus)}
-    engines = frozenset(
-        pid for one in host.engines if one.pid != (process.pid if process else None) for pid in engine_pids(one)
-    )
-    accounts = tuple(
-        _gpu_account(
-            gpu,
-            ranks.get(id(gpu)),
-            holders=_holders(gpu, host.processes, engine_pids(process), engines, is_carrier=id(gpu) in ranks),
-            plan=plan,
-            told=told,
+    own, main = engine_pids(process), process.pid if process else None
+    others = frozenset(pid for one in host.engines if one.pid != main for pid in engine_pids(one))
+
+    def holders(gpu: Gpu) -> tuple[Holder, ...]:
+        found = tuple(
+            Holder(
+                pid=row.pid,
+                name=row.name or "a process",
+                bytes=row.memory_used,
+                is_engine=row.pid in own,
+                is_other_engine=row.pid not in own and (row.pid in others or is_engine_name(row.name or "")),
+            )
+            for row in host.processes
+            if row.memory_used is not None and _is_on(row, gpu)
         )
+        return _claimed(found) if id(gpu) in ranks else found
+
+    accounts = tuple(
+        _gpu_account(gpu, ranks.get(id(gpu)), holders=holders(gpu), plan=predicted.plan, told=predicted.told)
         for gpu in host.gpus
     )
     return Account(
-        gpus=accounts, found_by=carriers.words, plan=plan, task=task, why_no_plan="" if plan else why_no_plan
+        gpus=accounts,
+        found_by=carriers.words,
+        plan=predicted.plan,
+        task=predicted.task,
+        why_no_plan="" if predicted.plan else predicted.why_no_plan,
     )
 
 
@@ -78,42 +97,28 @@ def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:
     return {}
 
 
-def _holders(
-    gpu: Gpu,
-    rows: Sequence[GpuProcess],
-    own: frozenset[int],
-    others: frozenset[int],
-    *,
-    is_carrier: bool,
-) -> tuple[Holder, ...]:
-    """Who holds the GPU, with sizes where the driver tells them."""
-    found: list[Holder] = []
-    for row in rows:
-        is_here = row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
-        if is_here and row.memory_used is not None:
-            name = row.name or "a process"
-            is_other = row.pid in others or (row.name is not None and is_engine((row.name,)))
-            found.append(
-                Holder(
-                    pid=row.pid,
-                    name=name,
-                    bytes=row.memory_used,
-                    is_engine=row.pid in own,
-                    is_other_engine=is_other and row.pid not in own,
-                )
-            )
-    # Outside the process table's reach (containers) every pid is a stranger's: then a carrier's one or more
-    # processes are taken for the engine's.
-    if is_carrier and found and not any(one.is_engine for one in found):
-        largest = max(found, key=lambda one: one.bytes)
-        found = [
-            Holder(pid=one.pid, name=one.name, bytes=one.bytes, is_engine=one is largest) for one in found
-        ]
-    return tuple(found)
+def _is_on(row: GpuProcess, gpu: Gpu) -> bool:
+    return row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
+
+
+def _claimed(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
+    """Where the engine's own process is in another process table, the largest holder is taken for it."""
+    if not holders or any(one.is_engine for one in holders):
+        return holders
+    largest = max(holders, key=lambda one: one.bytes)
+    return tuple(
+        replace(one, is_engine=one is largest, is_other_engine=one.is_other_engine and one is not largest)
+        for one in holders
+    )
 
 
 def _gpu_account(
-    gpu: Gpu, rank: int | None, *, holders: tuple[Holder, ...], plan: LayoutPlan | None, told: Mapping[str, Told]
+    gpu: Gpu,
+    rank: int | None,
+    *,
+    holders: tuple[Holder, ...],
+    plan: LayoutPlan | None,
+    told: Mapping[str, Told],
 ) -> GpuAccount:
     total, used = gpu.memory_total, gpu.memory_used
     role = _role(gpu, rank, holders)

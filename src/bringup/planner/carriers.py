@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.parse.command_line import whole_number
 from bringup.values.engine import EngineSpec
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
 
@@ -48,8 +47,8 @@ def meant(
         found = [next((gpu for gpu in host.gpus if gpu.is_named(name)), None) for name in names]
         seen = [gpu for gpu in found if gpu is not None]
     flags = spec.flags if spec else {}
-    first = whole_number(flags.get("--base-gpu-id")) or 0
-    step = whole_number(flags.get("--gpu-id-step")) or 1
+    first = _count(flags.get("--base-gpu-id"), 0)
+    step = _count(flags.get("--gpu-id-step"), 1) or 1
     chosen = seen[first::step]
     return tuple(chosen if count is None else chosen[:count])
 
@@ -88,8 +87,12 @@ def find_carriers(
 
 
 def _is_row_of(gpu: Gpu, uuid: str | None, index: int | None) -> bool:
-    return (uuid is not None and uuid == gpu.uuid) or (uuid is None and index is not None and index == gpu.index)
+    return uuid == gpu.uuid if uuid is not None else index is not None and index == gpu.index
 
 
 def _is_loaded(gpu: Gpu) -> bool:
     return bool(gpu.memory_total and gpu.memory_used and gpu.memory_used > _LOADED * gpu.memory_total)
+
+
+def _count(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdigit() else default

@@ -1,4 +1,4 @@
-"""The ledger met by the machine: what every GPU holds, as predicted and as observed, and what is unexplained."""
+"""The ledger meets the machine: what every GPU holds, as predicted and as observed."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -50,8 +50,8 @@ _NINE_IN_TEN = 1.64  # a line's bounds are kept by two starts of three; those of
 _PERHAPS_LESS = round(1.2 * GIB)
 _UNSEEN_SHARE = 0.0065  # virtual GPUs and Windows show CUDA that much more of a card
 _IMAGE_RESERVE = 100 * MIB  # SGLANG_VLM_CACHE_SIZE_MB
-# Source: SGLang `docs/advanced_features/hyperparameter_tuning.md`: 5 to 8 GB of `available_gpu_mem` are right,
-# 10 to 20 mean that the share may be raised.
+# Source: SGLang `docs/advanced_features/hyperparameter_tuning.md`: 5 to 8 GB of `available_gpu_mem` are
+# right, 10 to 20 mean that the share may be raised.
 _WANTED_FREE = (5 * GIB, 8 * GIB)
 _TABLE_EXTRA = 4  # columns of the request table beside the context
 _READ_VERSIONS: tuple[Version, ...] = ((0, 5, 12), (0, 5, 9), (0, 5, 5))

@@ -81,8 +81,8 @@ _SLACK = Estimate(bytes=200 * MIB, low=0, high=GIB, formula="segments kept by th
 _NINE_IN_TEN = 1.64
 # Virtual GPUs and Windows show CUDA all that nvidia-smi shows. Seen: 0.65 % more (RTX PRO 6000 as a vGPU).
 _UNSEEN_SHARE = 0.0065
-# What is held beyond the budget once a server has worked: lazily loaded kernels, work spaces, fragments of the
-# allocator. Seen: 1.37 GiB over it, 62 MiB of graphs among them (gpt-oss-120b, TP8, 0.28).
+# What is held beyond the budget once a server has worked: lazily loaded kernels, work spaces, fragments of
+# the allocator. Seen: 1.37 GiB over it, 62 MiB of graphs among them (gpt-oss-120b, TP8, 0.28).
 _BEYOND_BUDGET = GIB
 
 
