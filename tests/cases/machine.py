@@ -124,7 +124,9 @@ class Box:
             "transport.clock": f"{BOOT + 600_000}\n",
         }
         return {
-            key: CommandResult(key=key, status=0, stdout=text, received_at=float(BOOT + 600_000), elapsed_s=0.1)
+            key: CommandResult(
+                key=key, status=0, stdout=text, received_at=float(BOOT + 600_000), elapsed_s=0.1
+            )
             for key, text in texts.items()
         }
 
@@ -145,13 +147,18 @@ class Box:
         half = len(names) // 2
         lines = ["\t" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
         for row, name in enumerate(names):
-            kinds = ["X" if row == column else "NODE" if (row < half) == (column < half) else "SYS" for column in range(len(names))]
+            kinds = [
+                "X" if row == column else "NODE" if (row < half) == (column < half) else "SYS"
+                for column in range(len(names))
+            ]
             node = 0 if row < half else 1
             lines.append("\t".join([name, *kinds, "0-63" if node == 0 else "64-127", str(node), "N/A"]))
         return "\n".join(lines) + "\n"
 
     def _cards(self) -> str:
-        parts = [f"@version\nNVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build\n"]
+        parts = [
+            f"@version\nNVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build\n"
+        ]
         for card in self.cards:
             parts.append(
                 f"@card {card.bus}\nModel: \t\t NVIDIA RTX PRO 6000 Blackwell Server Edition\n"

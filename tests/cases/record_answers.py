@@ -39,7 +39,12 @@ async def recorded(model: str, context: int) -> None:
     name = next(name for name, (one, _) in NAMED.items() if one == model)
     recording = replace(done.recording, url="http://127.0.0.1:8000", probes={})
     save(PLACE / f"{name}.json.gz", recording)
-    print(name, done.report.verdict, *(f"{one.id}: {one.summary}" for one in done.report.findings if one.severity != "ok"), sep="\n  ")
+    print(
+        name,
+        done.report.verdict,
+        *(f"{one.id}: {one.summary}" for one in done.report.findings if one.severity != "ok"),
+        sep="\n  ",
+    )
 
 
 for model, context in NAMED.values():

@@ -18,7 +18,9 @@ _BUSES = ("06", "16", "26", "36", "86", "96", "a6", "b6")
 BLOCKS = 35_840
 
 
-def case_a(change: Callable[[Box], Box] = lambda box: box, *, share: str = "0.95", blocks: int = BLOCKS) -> Recording:
+def case_a(
+    change: Callable[[Box], Box] = lambda box: box, *, share: str = "0.95", blocks: int = BLOCKS
+) -> Recording:
     """MiniMax-M2.5 on vLLM 0.16.0, TP4 on four of eight RTX PRO 6000; `change` breaks one thing."""
     watts = (84.30, 84.49, 82.39, 81.89, 34.31, 33.58, 33.58, 32.60)
     cards = tuple(

@@ -117,32 +117,30 @@ def _surplus(plan: LayoutPlan, room: _Room) -> int:
 
 
 def _why(room: _Room, largest: Upcoming | None) -> str:
-    parts = [
-        f"the driver keeps {mib_text(room.one.gpu.memory_reserved)}"
-        if room.one.gpu.memory_reserved
-        else "what the driver keeps is not told",
-        "and none of it is room for the KV cache, which is taken whole at the start",
-    ]
+    reserved = room.one.gpu.memory_reserved
+    driver = f"the driver keeps {mib_text(reserved)}" if reserved else "what the driver keeps is not told"
+    words = f"{driver}, and none of it is room for the KV cache, which is taken whole at the start"
     if largest is None or room.kept is None:
-        return ", ".join(parts)
+        return words
     before = room.left + min(room.kept, largest.bytes)
-    parts.append(
-        f"{largest.name} at {largest.flag} {largest.value:,} takes {mib_text(largest.bytes)}"
-        f" ({mib_text(largest.piece)} in one piece) and found about {mib_text(before)}"
+    words += (
+        f"; {largest.name} at {largest.flag} {largest.value:,} takes {mib_text(largest.bytes)} of the "
+        f"{mib_text(before)} that there were"
     )
-    double = _too_large(largest, before)
-    if double:
-        parts.append(
-            f"{double:,} would take {mib_text(largest.bytes * double // largest.value)} and not start"
-        )
-    return "; ".join((", ".join(parts[:2]), *parts[2:]))
+    value = _too_large(largest, before)
+    if value:
+        taken, piece = (size * value // largest.value for size in (largest.bytes, largest.piece))
+        default = ", the default," if value == largest.default else ""
+        words += f", at {value:,}{default} {mib_text(taken)}, {mib_text(piece)} in one piece: out of memory"
+    return words
 
 
 def _too_large(largest: Upcoming, before: int) -> int:
-    """The next usual value of its flag at which it would not have found room."""
-    for factor in (2, 4, 8):
-        if largest.bytes * factor > before:
-            return largest.value * factor
+    """A value of its flag at which it would not have found room: the default, or the next usual one; else 0."""
+    doubled = (largest.value * factor for factor in (2, 4, 8))
+    for value in (largest.default or 0, *doubled):
+        if largest.bytes * value > before * largest.value and value > largest.value:
+            return value
     return 0
 
 

@@ -7,6 +7,7 @@ Source: the engines' `memory` modules; the bounds are those of the plan.
 """
 
 from collections.abc import Sequence
+from math import ceil
 
 from bringup.checks import Check, Replies
 from bringup.units import bytes_text, mib, mib_text
@@ -113,10 +114,9 @@ def _more(account: Account, plan: LayoutPlan, fullest: GpuAccount, low: int, hig
     share = plan.share
     hint = "look for a leak: verify again, and compare"
     if share is not None:
-        needed = share.value + (held - (low + high) // 2) / share.base
-        steps = round(needed * 100) / 100
-        if steps < 1:
-            hint = f"{share.flag} {steps:.2f} would explain it: see with which flags it was really started"
+        least = ceil(100 * (share.value + (held - high) / share.base)) / 100
+        if least < 1:
+            hint = f"{share.flag} {least:.2f} would explain it: see with which flags it was really started"
     return Finding(
         id="memory_by_design.more",
         severity=Severity.WARNING,

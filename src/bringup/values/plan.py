@@ -120,6 +120,7 @@ class Upcoming:
     piece: int  # the largest single request of it
     flag: str  # what makes it smaller
     value: int  # of that flag
+    default: int | None = None  # what the flag is where it is not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

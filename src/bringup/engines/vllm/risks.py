@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bringup.engines.vllm.flag_check import flag_findings
 from bringup.engines.vllm.refusals import layout_findings, settings_findings
-from bringup.engines.vllm.settings import Settings
+from bringup.engines.vllm.settings import Settings, default_batch
 from bringup.engines.vllm.steps import StageNeed, padded_vocabulary
 from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
@@ -168,6 +168,7 @@ def upcoming(task: PlanTask, settings: Settings, need: StageNeed) -> tuple[Upcom
         piece=rows * padded_vocabulary(task.model) * _largest_per_logit(settings.version),
         flag="--max-num-seqs",
         value=batch.sequences,
+        default=default_batch(settings.version, task.gpus.card).sequences,
     )
     forward = Upcoming(
         name="the first long prompt",
