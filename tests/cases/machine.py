@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bringup.values.host import CommandResult
+from bringup.vendors import nvidia
 
 DRIVER = "595.58.03"
 BOOT = 1_790_000_000  # Unix time
@@ -131,9 +132,7 @@ class Box:
         }
 
     def _gpus(self) -> str:
-        from bringup.vendors.nvidia import _FIELDS  # the fields that are asked for today
-
-        names = [name for name, _ in _FIELDS]
+        names = [name for name, _ in nvidia._FIELDS]
         owners = "".join(f"@pci {card.bus} nvidia\n" for card in self.cards)
         rows = "".join(", ".join(card.value(name) for name in names) + "\n" for card in self.cards)
         return f"@driver {DRIVER}\n@pci\n{owners}@fields {','.join(names)}\n@answer all 0\n{rows}@end\n"
@@ -159,11 +158,11 @@ class Box:
         parts = [
             f"@version\nNVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build\n"
         ]
-        for card in self.cards:
-            parts.append(
-                f"@card {card.bus}\nModel: \t\t NVIDIA RTX PRO 6000 Blackwell Server Edition\n"
-                f"GPU UUID: \t {card.uuid}\nBus Location: \t {card.bus}\nDevice Minor: \t {card.index}\n"
-            )
+        parts += [
+            f"@card {card.bus}\nModel: \t\t NVIDIA RTX PRO 6000 Blackwell Server Edition\n"
+            f"GPU UUID: \t {card.uuid}\nBus Location: \t {card.bus}\nDevice Minor: \t {card.index}\n"
+            for card in self.cards
+        ]
         return "".join(parts)
 
     def _pci(self) -> str:

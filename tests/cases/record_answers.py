@@ -1,7 +1,7 @@
 """Records what the capable model answers to every check, under another model's name and context.
 
-The cases of `tests/cases` put these answers over machines that are written down, not recorded. Needed again when
-a check asks something new: `python tests/cases/record_answers.py`.
+The cases of `tests/cases` put these answers over machines that are written down, not recorded. Needed again
+when a check asks something new: `python tests/cases/record_answers.py`.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ async def recorded(model: str, context: int) -> None:
     capable_model.MODEL, capable_model.CONTEXT_TOKENS = model, context
     for name in ("openai_form", "faults", "server"):
         sys.modules.pop(name, None)
-    from bringup.flows.verify import VerifyRequest, World, verify
-    from bringup.transport.http_stream import HttpEndpoint, target_of
-    from bringup.transport.recording import save
-    from bringup.transport.sandbox import IsolatedSandbox
-    from server import HostileServer
+    from bringup.flows.verify import VerifyRequest, World, verify  # noqa: PLC0415 - after the constants are set
+    from bringup.transport.http_stream import HttpEndpoint, target_of  # noqa: PLC0415 - after the constants are set
+    from bringup.transport.recording import save  # noqa: PLC0415 - after the constants are set
+    from bringup.transport.sandbox import IsolatedSandbox  # noqa: PLC0415 - after the constants are set
+    from server import HostileServer  # noqa: PLC0415 - after the constants are set
 
     async with HostileServer.with_fault("healthy") as server:
         target = target_of(server.url, api_key=None, ca_file=None, verify_tls=True)

@@ -1,17 +1,19 @@
 """The two touchstone cases as recordings, whole and with one fault each.
 
-The figures of nvidia-smi are the reported ones. The memory fraction of case A was not reported: these recordings
-state 0.95. The number of cache blocks is what 33.9 GiB hold, at 62 layers x 2 heads x 128 x 2 x 2 B per token.
+The figures of nvidia-smi are the reported ones. The memory fraction of case A was not reported: these
+recordings state 0.95. The number of cache blocks is what 33.9 GiB hold, at 62 layers x 2 heads x 128 x 2 x
+2 B per token.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from machine import Box, Card, Worker
+
 from bringup.transport.recording import load
 from bringup.values.exchange import Answer
 from bringup.values.recording import Recording
-from machine import Box, Card, Worker
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "recordings"
 _BUSES = ("06", "16", "26", "36", "86", "96", "a6", "b6")

@@ -48,7 +48,7 @@ def _wrong(deployment: Deployment, account: Account) -> Iterator[Finding]:
     extra = [gpu for gpu in carriers if not any(gpu.index == one.index for one in expected)]
     if not expected or not (missing or extra):
         return
-    rows = [one for one in account.gpus if any(one.gpu is gpu for gpu in (*missing, *extra))]
+    rows = [one for one in account.gpus if any(one.gpu.index == gpu.index for gpu in (*missing, *extra))]
     says = f"{gpus_text(missing)} carr{'y' if len(missing) > 1 else 'ies'} nothing" if missing else ""
     also = f"it runs on {gpus_text(carriers)}" if extra else ""
     yield Finding(

@@ -1,8 +1,8 @@
 """What is really left on a GPU, against the largest allocation that can still come.
 
 Left is total - reserved - used: what the driver keeps is no room. The engine's allocator never gives back
-what a try-out once took, so a server that has been through its largest step needs no more; how far it has been
-is seen from what it holds beside weights and pools.
+what a try-out once took, so a server that has been through its largest step needs no more; how far it has
+been is seen from what it holds beside weights and pools.
 """
 
 from dataclasses import dataclass
@@ -136,7 +136,7 @@ def _why(room: _Room, largest: Upcoming | None) -> str:
 
 
 def _too_large(largest: Upcoming, before: int) -> int:
-    """A value of its flag at which it would not have found room: the default, or the next usual one; else 0."""
+    """A value of its flag at which there was no room: the default, or the next usual one; else 0."""
     doubled = (largest.value * factor for factor in (2, 4, 8))
     for value in (largest.default or 0, *doubled):
         if largest.bytes * value > before * largest.value and value > largest.value:

@@ -66,7 +66,7 @@ def _uneven(stage: Sequence[GpuAccount]) -> Iterator[Finding]:
             summary=f"{one.gpu.label} holds {mib_text(abs(more))} {'more' if more > 0 else 'less'} than the "
             f"other ranks{room}",
             expected=_EXPECTED,
-            explanation="no rule of the engine gives a rank so much more: somebody else's process that is not "
+            explanation="no rule of the engine gives a rank so much: somebody else's process that is not "
             "seen, one left over from an earlier start, or a leak; the fullest GPU decides for all"
             if more > 0
             else "a rank that holds less has lost a part of the model or of its cache, or never got it",

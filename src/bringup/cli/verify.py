@@ -50,6 +50,15 @@ def _budget(value: float | None) -> float | None:
     metavar="N",
     help="Context length that must be served.",
 )
+@click.option(
+    "--need-context",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens of a request that the cache must hold.",
+)
+@click.option(
+    "--need-concurrency", type=click.IntRange(1), metavar="N", help="Requests of that length at once."
+)
 @click.option("--long-context", type=click.IntRange(1), metavar="N", help="Tokens of the needle exercise.")
 @click.option("--quick", "depth", flag_value="quick", help="Under 10 s of requests on a small model.")
 @click.option("--full", "depth", flag_value="full", help="Every check.")
@@ -197,6 +206,8 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
             model=_text(options["model"]),
             context_tokens=_number(options["context_tokens"]),
             long_context_tokens=_number(options["long_context"]),
+            need_context=_number(options["need_context"]),
+            need_concurrency=_number(options["need_concurrency"]),
             gpus=() if options["gpus"] is None else gpu_names(str(options["gpus"])),
         ),
         has_api_key=target.api_key is not None,

@@ -93,12 +93,21 @@ def _plan(
             version=engine.version,
             model=model,
             gpus=gpus,
-            context=None,
         )
-        plan = memory.plan(task)
+        planned = [Predicted(task=task, plan=memory.plan(task).layouts[0])]
+        if gpus.used_by_others:  # which may have come after the engine's start
+            alone = replace(task, gpus=replace(gpus, used_by_others=0))
+            planned.append(Predicted(task=alone, plan=memory.plan(alone).layouts[0]))
     except BringupError as error:
         return Predicted(why_no_plan=error.message)
-    return Predicted(task=task, plan=plan.layouts[0])
+    return min(planned, key=lambda one: _distance(one, engine.kv.tokens))
+
+
+def _distance(planned: Predicted, tokens: int | None) -> int:
+    """How far a plan is from the cache that the engine says it has, tokens."""
+    if planned.plan is None or tokens is None:
+        return 0
+    return abs(planned.plan.kv.tokens * planned.plan.layout.data_parallel - tokens)
 
 
 def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus:

@@ -116,6 +116,8 @@ def _request_of(recording: Recording, path: Path) -> VerifyRequest:
             context_tokens=number("context_tokens"),
             long_context_tokens=number("long_context_tokens"),
             gpus=names("gpus"),
+            need_context=number("need_context"),
+            need_concurrency=number("need_concurrency"),
         ),
         has_api_key=options.get("has_api_key") is True,
         is_tls=options.get("is_tls") is True,

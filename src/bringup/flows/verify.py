@@ -316,6 +316,8 @@ def _recording(
             "port": request.target.port,
             "long_context_tokens": request.wanted.long_context_tokens,
             "gpus": list(request.wanted.gpus),
+            "need_context": request.wanted.need_context,
+            "need_concurrency": request.wanted.need_concurrency,
             "has_api_key": request.has_api_key,
             "is_tls": request.is_tls,
             "only": list(request.only),

@@ -346,4 +346,5 @@ def _facts(deployment: Deployment) -> dict[str, object]:
         "model": deployment.model,
         "host": deployment.host,
         "host_after": deployment.host_after,
+        "account": deployment.account,
     }

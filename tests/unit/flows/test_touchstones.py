@@ -1,0 +1,223 @@
+"""The two touchstone cases replayed, whole and with one fault each: each fault has its finding."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from machine import Box, Worker
+from touchstones import BLOCKS, case_a, case_b
+
+from bringup.flows.reach import replayed
+from bringup.flows.verify import verify
+from bringup.transport.recording import save
+from bringup.units import mib
+from bringup.values.finding import Finding, Severity
+from bringup.values.recording import Recording
+from bringup.values.report import Report
+
+MEMORY = ("gpu_set", "rank_balance", "memory_by_design", "headroom", "kv_capacity")
+
+
+def verified(recording: Recording, folder: Path, **wanted: object) -> Report:
+    """The report of a recording, through its file as `--from` reads it."""
+    recording = replace(recording, options={**recording.options, **wanted})
+    save(folder / "case.json.gz", recording)
+    request, world = replayed(folder / "case.json.gz")
+    return asyncio.run(verify(request, world)).report
+
+
+def memory(report: Report) -> dict[str, Finding]:
+    """What the checks of memory said, by id."""
+    return {one.id: one for one in report.findings if one.id.partition(".")[0] in MEMORY}
+
+
+def loud(report: Report) -> dict[str, Finding]:
+    """Warnings and worse among them."""
+    return {
+        name: one
+        for name, one in memory(report).items()
+        if one.severity in (Severity.WARNING, Severity.FAILURE, Severity.UNKNOWN)
+    }
+
+
+def card(box: Box, index: int, **changes: object) -> Box:
+    """The box with one card changed."""
+    return replace(
+        box, cards=tuple(replace(one, **changes) if one.index == index else one for one in box.cards)
+    )
+
+
+class TestCaseA:
+    """MiniMax-M2.5 on vLLM 0.16.0, four of eight cards, 96,721 MiB each."""
+
+    def test_it_works_by_design_and_is_tight(self, tmp_path: Path) -> None:
+        found = memory(verified(case_a(), tmp_path))
+        assert {name: one.severity.value for name, one in found.items()} == {
+            "gpu_set": "ok",
+            "rank_balance": "ok",
+            "memory_by_design": "ok",
+            "headroom": "note",
+            "kv_capacity": "ok",
+        }
+
+    def test_530_mib_are_left_of_which_the_driver_keeps_636(self, tmp_path: Path) -> None:
+        headroom = memory(verified(case_a(), tmp_path))["headroom"]
+        assert "530 MiB are really left on GPUs 0-3, tight" in headroom.summary
+        assert "the driver keeps 636 MiB" in headroom.explanation
+        assert "97,887 - 636 - 96,721 = 530 MiB" in headroom.evidence[0].text
+
+    def test_why_256_sequences_fit_and_1024_do_not(self, tmp_path: Path) -> None:
+        why = memory(verified(case_a(), tmp_path))["headroom"].explanation
+        # 256 x 200,064 x 38.5 B = 1,881 MiB; at 1,024 four times that, 1,024 x 200,064 x 12 B in one piece
+        assert "256 takes 1,880 MiB of the 2,410 MiB" in why
+        assert "at 1,024, the default, 7,522 MiB, 2,344 MiB in one piece: out of memory" in why
+
+    def test_tokens_and_requests(self, tmp_path: Path) -> None:
+        report = verified(case_a(), tmp_path)
+        # 35,840 blocks x 16 tokens / 131,072
+        assert (
+            "573,440 tokens of KV cache hold 4.4 requests of 131,072" in memory(report)["kv_capacity"].summary
+        )
+
+    def test_the_same_reading_is_not_by_design_at_the_default_share(self, tmp_path: Path) -> None:
+        found = loud(verified(case_a(share="0.90"), tmp_path))
+        assert set(found) == {"memory_by_design.more"}
+        assert "4,385 MiB more than by design" in found["memory_by_design.more"].summary
+        assert "0.95 would explain it" in found["memory_by_design.more"].action
+
+
+class TestCaseB:
+    """Qwen3.5-397B on SGLang 0.5.9, 78,193 to 79,043 MiB on four cards."""
+
+    def test_it_is_explained(self, tmp_path: Path) -> None:
+        report = verified(case_b(), tmp_path)
+        assert not loud(report)
+        found = memory(report)
+        assert "rank 0 (GPU 0), which holds 674 MiB more" in found["rank_balance"].summary
+        assert "--mem-fraction-static 0.7897" in found["memory_by_design"].summary
+
+    def test_what_is_free_is_reserve_and_the_guide_wants_less_of_it(self, tmp_path: Path) -> None:
+        headroom = memory(verified(case_b(), tmp_path))["headroom"]
+        assert headroom.severity is Severity.NOTE
+        assert "none of it is room for the KV cache" in headroom.explanation
+        # (18,208 - 6,656) / 96,329 = 0.12 more than 0.7897
+        assert "--mem-fraction-static 0.91 leaves 6.5 GiB" in headroom.action
+
+    def test_states_limit_the_requests_of_usual_length(self, tmp_path: Path) -> None:
+        capacity = memory(verified(case_b(), tmp_path))["kv_capacity"]
+        assert "137.4 MiB of states" in capacity.summary
+
+
+Change = Callable[[Box], Box]
+
+
+def foreign(box: Box) -> Box:
+    """3 GiB of somebody else's on a card of case B, who is named. (In case A there is no room for it.)"""
+    box = card(box, 2, used_mib=78_369 + 3_072)
+    other = Worker(pid=999, card=2, mib=3_072, name="python3", is_engine=False)
+    return replace(box, workers=(*box.workers, other))
+
+
+def unseen(box: Box) -> Box:
+    """3 GiB more than the others on one card of case B, and nobody is named for it."""
+    return card(box, 2, used_mib=78_369 + 3_072)
+
+
+def cold(box: Box) -> Box:
+    """A card that should carry the model is in P8 at 32 W."""
+    box = card(box, 3, used_mib=3, watts=32.0, state="P8", generation=1)
+    return replace(box, workers=box.workers[:3])
+
+
+def stale(box: Box) -> Box:
+    """A process of an earlier run holds 20 GiB of a card that is meant to be idle."""
+    box = card(box, 5, used_mib=20_483, watts=40.0)
+    return replace(
+        box, workers=(*box.workers, Worker(pid=3_333, card=5, mib=20_480, name="python3", is_engine=False))
+    )
+
+
+def elsewhere(box: Box) -> Box:
+    """The engine sees cards 4 to 7 and runs there."""
+    cards = tuple(
+        replace(one, used_mib=3, watts=33.0, state="P8")
+        if one.index < 4
+        else replace(one, used_mib=96_721, watts=83.0, state="P1")
+        for one in box.cards
+    )
+    workers = tuple(replace(one, card=one.card + 4) for one in box.workers)
+    return replace(box, cards=cards, workers=workers, environment={"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
+
+
+def unreserved(box: Box) -> Box:
+    """The driver does not say what it keeps."""
+    return replace(box, cards=tuple(replace(one, reserved_mib=None) for one in box.cards))
+
+
+class TestFaults:
+    """One fault each in a whole case."""
+
+    def test_a_foreign_process_on_a_rank(self, tmp_path: Path) -> None:
+        found = loud(verified(case_b(foreign), tmp_path))
+        assert set(found) == {"gpu_set.shared"}
+        assert (
+            "3,072 MiB of GPU 2 are held by another process, 999 python3" in found["gpu_set.shared"].summary
+        )
+
+    def test_a_rank_above_the_others_without_a_name(self, tmp_path: Path) -> None:
+        report = verified(case_b(unseen), tmp_path)
+        found = loud(report)
+        assert "GPU 2 holds 3,072 MiB more than the other ranks" in found["rank_balance"].summary
+
+    def test_a_card_that_carries_nothing(self, tmp_path: Path) -> None:
+        found = loud(verified(case_a(cold), tmp_path, gpus=["0", "1", "2", "3"]))
+        assert found["gpu_set.wrong"].severity is Severity.FAILURE
+        assert "GPU 3 carries nothing" in found["gpu_set.wrong"].summary
+        assert any("P8, 32 W" in one.text for one in found["gpu_set.wrong"].evidence)
+
+    def test_a_stale_process_on_an_idle_card(self, tmp_path: Path) -> None:
+        report = verified(case_a(stale), tmp_path)
+        assert not loud(report)
+        assert "GPU 5 is used by process 3333 python3 (20,480 MiB)" in memory(report)["gpu_set"].summary
+
+    def test_other_cards_than_meant(self, tmp_path: Path) -> None:
+        found = loud(verified(case_a(elsewhere), tmp_path, gpus=["0", "1", "2", "3"]))
+        assert set(found) == {"gpu_set.wrong"}
+        assert found["gpu_set.wrong"].summary == "GPUs 0-3 carry nothing, it runs on GPUs 4-7"
+        assert "CUDA_VISIBLE_DEVICES=0,1,2,3 (it is 4,5,6,7)" in found["gpu_set.wrong"].action
+
+    def test_reserved_memory_is_not_told(self, tmp_path: Path) -> None:
+        headroom = memory(verified(case_a(unreserved), tmp_path))["headroom"]
+        assert "what the driver keeps is not told" in headroom.explanation
+        assert "530 MiB are really left" in headroom.summary  # the driver's own figure of what is free
+
+    def test_half_the_pool(self, tmp_path: Path) -> None:
+        def emptier(box: Box) -> Box:
+            return replace(
+                box,
+                cards=tuple(
+                    replace(one, used_mib=one.used_mib - 17_360) if one.index < 4 else one
+                    for one in box.cards
+                ),
+                workers=tuple(replace(one, mib=one.mib - 17_360) for one in box.workers),
+            )
+
+        found = loud(verified(case_a(emptier, blocks=BLOCKS // 2), tmp_path))
+        assert set(found) == {"memory_by_design.pool"}
+        assert "286,720 tokens, 50% of the" in found["memory_by_design.pool"].summary
+
+    @pytest.mark.parametrize("needed", [(131_072, 4, True), (131_072, 6, False), (262_144, 1, False)])
+    def test_what_is_needed(self, tmp_path: Path, needed: tuple[int, int, bool]) -> None:
+        context, concurrency, is_enough = needed
+        report = verified(case_a(), tmp_path, need_context=context, need_concurrency=concurrency)
+        assert (not loud(report)) is is_enough
+
+
+def test_the_lines_of_every_account_add_up(tmp_path: Path) -> None:
+    for recording in (case_a(), case_b(foreign), case_a(stale), case_b(), case_b(unseen)):
+        report = verified(recording, tmp_path)
+        account = report.facts["account"]
+        for one in account.gpus:
+            assert sum(line.bytes for line in one.lines) == one.gpu.memory_total == mib(97_887)
