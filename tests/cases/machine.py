@@ -192,7 +192,7 @@ class Box:
             "want container none",
             "asker 0",
             f"clock {BOOT} 100",
-            f"listen 777 self 00000000:{self.port:04X} 1000",
+            f"listen 777 self 0100007F:{self.port:04X} 1000",
             f"owner {self.pid} 777",
             f"kin {self.pid} 1 1000000",
             *(f"kin {pid} {self.pid} 1000500" for pid in own),

@@ -131,7 +131,7 @@ def _recording(box: Box, answers: str, pages: dict[str, str]) -> Recording:
     return replace(
         base,
         host="gpubox",
-        url="http://gpubox:8000",
+        url="http://127.0.0.1:8000",
         options={**base.options, "port": 8000, "gpus": []},
         snapshots={"before": snapshot, "after": snapshot},
         looked_at={"before": 1_790_600_000.0, "after": 1_790_600_060.0},

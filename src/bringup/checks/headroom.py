@@ -67,7 +67,7 @@ def _finding(account: Account, room: _Room) -> Finding:
     largest = plan.upcoming[0] if plan and plan.upcoming else None
     said = f"{mib_text(room.left)} are really left on {_who(account, room)}, {words}"
     return Finding(
-        id="headroom",
+        id="headroom.tight" if room.left < _TIGHT else "headroom",
         severity=severity,
         summary=said,
         expected=_EXPECTED,

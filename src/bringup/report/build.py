@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
+from bringup.report.memory import bars, ledger_tables
 from bringup.units import bytes_text, mib_text, seconds_text
 from bringup.values.deployment import Deployment
 from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
@@ -12,6 +13,8 @@ from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.report import Cell, Report, Table
 
 _SKEW_S = 1.0  # seconds between two clocks from which logs of both no longer tell what came first
+# Checks whose results are told in the paragraph when they are good, in the order of telling.
+_SPOKEN = ("gpu_set", "memory_by_design", "kv_capacity", "headroom", "power_state")
 SECTIONS = ("function", "resources", "capacity")
 _TITLES = {
     Severity.OK: "works",
@@ -67,12 +70,13 @@ def build_report(
     severity = worst(findings)
     return Report(
         kind="verify",
-        verdict=(_TITLES if _is_shown(ordered) else _TITLES_UNTRIED)[severity],
+        verdict=_verdict(severity, findings, is_shown=_is_shown(ordered)),
         title=_title(deployment),
         paragraph=_paragraph(deployment, ordered, findings, measurements),
         findings=findings,
         measurements=measurements,
-        tables=tuple(table for table in _tables(deployment, ordered) if table.rows),
+        tables=tuple(replace(table, is_detail=True) for table in _tables(deployment, ordered) if table.rows),
+        bars=bars(deployment.account) if deployment.account else (),
         fingerprint=_fingerprint(ordered),
         facts=_facts(deployment),
         taken_at=taken_at,
@@ -80,6 +84,13 @@ def build_report(
         tool_version=tool_version,
         exit_code=exit_code(severity),
     )
+
+
+def _verdict(severity: Severity, findings: Sequence[Finding], *, is_shown: bool) -> str:
+    """The verdict in a few words; that little memory is left belongs to it even where all else is well."""
+    title = (_TITLES if is_shown else _TITLES_UNTRIED)[severity]
+    is_tight = any(finding.id == "headroom.tight" for finding in findings)
+    return f"{title}, tight" if is_tight and title == "works" else title
 
 
 def exit_code(severity: Severity) -> int:
@@ -106,8 +117,7 @@ def _paragraph(
         _function_sentence(judged),
         _notes_sentence(deployment, judged),
         _speed_sentence(measurements),
-        _capacity_sentence(deployment),
-        _gpu_sentence(deployment),
+        *(_memory_sentences(judged) or (_capacity_sentence(deployment), _gpu_sentence(deployment))),
         _unknown_sentence(judged),
         _next_sentence(findings),
     )
@@ -163,6 +173,18 @@ def _speed_sentence(measurements: Sequence[Measurement]) -> str:
     text = f"One stream runs at {about}{pace} tokens/s"
     return (
         f"{text}, first token after {seconds_text(first)}." if isinstance(first, int | float) else f"{text}."
+    )
+
+
+def _memory_sentences(judged: Sequence[Judged]) -> tuple[str, ...]:
+    """What carries the model, what its memory is, what is left and what it holds, where that was judged."""
+    said = {one.name: one for one in judged if one.name in _SPOKEN}
+    if "gpu_set" not in said:
+        return ()
+    return tuple(
+        _sentence(said[name].judgement.findings[0].summary)
+        for name in _SPOKEN
+        if name in said and said[name].severity in (Severity.OK, Severity.NOTE)
     )
 
 
@@ -250,6 +272,8 @@ def _tables(deployment: Deployment, judged: Sequence[Judged]) -> tuple[Table, ..
         ),
     )
     tables = [checks, measured, _engine_table(deployment)]
+    if deployment.account is not None:
+        tables += ledger_tables(deployment.account)
     if deployment.host is not None:
         tables += [_gpu_table(deployment.host), _host_table(deployment.host)]
     return tuple(tables)
@@ -346,5 +370,5 @@ def _facts(deployment: Deployment) -> dict[str, object]:
         "model": deployment.model,
         "host": deployment.host,
         "host_after": deployment.host_after,
-        "account": deployment.account,
+        "account": replace(deployment.account, task=None) if deployment.account else None,
     }

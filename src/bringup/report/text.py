@@ -6,13 +6,16 @@ import io
 from typing import TYPE_CHECKING
 
 from bringup.report.words import MARKS, cell_text, visible
+from bringup.units import bytes_text
 from bringup.values.finding import WORST_FIRST, Finding, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from bringup.values.report import Cell, Report, Table
+    from bringup.values.report import Bar, Cell, Report, Table
 
 STYLES = {
     Severity.OK: "green",
@@ -21,6 +24,23 @@ STYLES = {
     Severity.WARNING: "yellow",
     Severity.FAILURE: "bold red",
 }
+# What stands for each part of a bar: a letter for those who see no colour, and a colour.
+SYMBOLS = {
+    "weights": ("W", "blue"),
+    "KV cache": ("K", "green"),
+    "states": ("S", "cyan"),
+    "work space": ("+", "yellow"),
+    "engine": ("E", "blue"),
+    "another engine": ("e", "magenta"),
+    "another process": ("o", "bold red"),
+    "unnamed": ("?", "magenta"),
+    "reserved": ("r", "dim"),
+    "free": (".", "dim"),
+}
+_OTHER_SYMBOL = ("#", "white")
+_NARROWEST_BAR, _WIDEST_BAR = 10, 60
+_SEEN = 0.002  # share of a bar below which a part is not drawn
+_MOST_QUOTED = 2  # pieces of evidence, unless all is wanted
 _NARROWEST_TEXT = 16  # a column of words below this width is a column of syllables
 SVG_WIDTH = 100  # columns of the picture
 
@@ -85,8 +105,19 @@ def _print(console: Console, report: Report, *, show_all: bool, is_brief: bool =
         console.print()
         console.print(Text("Findings", style="bold"))
         for finding in sorted(shown, key=lambda one: WORST_FIRST.index(one.severity)):
-            console.print(_head(finding) if is_brief else _finding(finding))
+            console.print(_head(finding) if is_brief else _finding(finding, is_whole=show_all))
+    if report.bars:
+        console.print()
+        for line in _bars(report.bars, console.width):
+            console.print(line)
+    folded = [table for table in report.tables if table.is_detail and not show_all]
+    if folded:
+        names = ", ".join(table.title for table in folded)
+        console.print()
+        console.print(Text(f"--all shows also: {names}", style="dim"))
     for table in report.tables:
+        if table in folded:
+            continue
         console.print()
         console.print(Text(table.title, style="bold"))
         console.print(_table(table, console.width))
@@ -102,22 +133,62 @@ def _head(finding: Finding) -> Text:
     return Text.assemble(severity, "  ", (finding.id, "bold"), "  ", visible(finding.summary))
 
 
-def _finding(finding: Finding) -> RenderableType:
+def _finding(finding: Finding, *, is_whole: bool) -> RenderableType:
+    """A finding with what belongs to it; of a note, unless all is wanted, only what to do."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
+    is_note = finding.severity is Severity.NOTE and not is_whole
     labelled = (
-        ("wanted", finding.expected),
-        ("why", finding.explanation),
-        ("do", finding.action),
+        ("wanted", "" if is_note else finding.expected),
+        ("why", "" if is_note else finding.explanation),
+        ("do", "" if is_note and _is_nothing(finding.action) else finding.action),
         ("measure", finding.next_measurement),
     )
     details = [Text.assemble((f"{label}: ", "dim"), visible(text)) for label, text in labelled if text]
-    details += [
-        Text.assemble((f"{one.source}: ", "dim"), (_one_line(one.text), "italic")) for one in finding.evidence
-    ]
+    quoted = () if is_note else finding.evidence if is_whole else finding.evidence[:_MOST_QUOTED]
+    details += [Text.assemble((f"{one.source}: ", "dim"), (_one_line(one.text), "italic")) for one in quoted]
     return Group(_head(finding), *(Padding(detail, (0, 0, 0, 4)) for detail in details))
+
+
+def _is_nothing(action: str) -> bool:
+    return action.split(" ", maxsplit=1)[0].rstrip(",:;") in ("none", "nothing")
+
+
+def _bars(bars: tuple[Bar, ...], width: int) -> Iterator[Text]:
+    """One line per GPU, each part with a letter of its own, and what the letters mean."""
+    from rich.text import Text
+
+    drawn = [part for bar in bars for part in bar.segments if part.size > _SEEN * bar.total]
+    names = list(dict.fromkeys(part.name for part in drawn))
+    labels = max(len(bar.label) for bar in bars)
+    notes = max(len(bar.note) for bar in bars)
+    room = max(_NARROWEST_BAR, min(_WIDEST_BAR, width - labels - notes - 4))
+    for bar in bars:
+        sizes = [part.size for part in bar.segments]
+        pieces: list[str | tuple[str, str]] = [f"{visible(bar.label):{labels}}  "]
+        for part, count in zip(bar.segments, _columns(sizes, room), strict=True):
+            letter, style = SYMBOLS.get(part.name, _OTHER_SYMBOL)
+            pieces.append((letter * count, style))
+        yield Text.assemble(*pieces, f"  {bar.note:>{notes}}")
+    meanings: list[str | tuple[str, str]] = []
+    first = {part.name: part.size for part in bars[0].segments}
+    for name in names:
+        letter, style = SYMBOLS.get(name, _OTHER_SYMBOL)
+        size = f" {bytes_text(first[name])}" if first.get(name) else ""
+        meanings += [(letter, style), f" {name}{size}   "]
+    yield Text.assemble(f"{'':{labels}}  ", *meanings)
+
+
+def _columns(sizes: list[int], room: int) -> list[int]:
+    """Columns of each part, in sum `room`; a part that is worth a look has one at least."""
+    total = sum(sizes) or 1
+    counts = [max(int(size > _SEEN * total), round(room * size / total)) for size in sizes]
+    while counts and sum(counts) != room:
+        step = 1 if sum(counts) < room else -1
+        counts[max(range(len(counts)), key=counts.__getitem__)] += step
+    return counts
 
 
 def _one_line(text: str) -> str:

@@ -15,6 +15,29 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    is_detail: bool = False  # shown in a terminal only when everything is wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of a bar."""
+
+    name: str  # "weights", "KV cache", "free"
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One GPU's memory as a bar: its parts in order, which add up to the whole."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    note: str = ""  # stands behind the bar
+
+    @property
+    def total(self) -> int:
+        """The whole, bytes."""
+        return sum(part.size for part in self.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +51,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     tables: tuple[Table, ...] = ()
+    bars: tuple[Bar, ...] = ()
     fingerprint: Fingerprint | None = None
     facts: dict[str, object] = field(default_factory=dict[str, object])  # engine, model, host: for --json
     taken_at: float = 0.0  # Unix time, seconds

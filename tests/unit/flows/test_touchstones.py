@@ -58,18 +58,18 @@ class TestCaseA:
             "gpu_set": "ok",
             "rank_balance": "ok",
             "memory_by_design": "ok",
-            "headroom": "note",
+            "headroom.tight": "note",
             "kv_capacity": "ok",
         }
 
     def test_530_mib_are_left_of_which_the_driver_keeps_636(self, tmp_path: Path) -> None:
-        headroom = memory(verified(case_a(), tmp_path))["headroom"]
+        headroom = memory(verified(case_a(), tmp_path))["headroom.tight"]
         assert "530 MiB are really left on GPUs 0-3, tight" in headroom.summary
         assert "the driver keeps 636 MiB" in headroom.explanation
         assert "97,887 - 636 - 96,721 = 530 MiB" in headroom.evidence[0].text
 
     def test_why_256_sequences_fit_and_1024_do_not(self, tmp_path: Path) -> None:
-        why = memory(verified(case_a(), tmp_path))["headroom"].explanation
+        why = memory(verified(case_a(), tmp_path))["headroom.tight"].explanation
         # 256 x 200,064 x 38.5 B = 1,881 MiB; at 1,024 four times that, 1,024 x 200,064 x 12 B in one piece
         assert "256 takes 1,880 MiB of the 2,410 MiB" in why
         assert "at 1,024, the default, 7,522 MiB, 2,344 MiB in one piece: out of memory" in why
@@ -189,7 +189,7 @@ class TestFaults:
         assert "CUDA_VISIBLE_DEVICES=0,1,2,3 (it is 4,5,6,7)" in found["gpu_set.wrong"].action
 
     def test_reserved_memory_is_not_told(self, tmp_path: Path) -> None:
-        headroom = memory(verified(case_a(unreserved), tmp_path))["headroom"]
+        headroom = memory(verified(case_a(unreserved), tmp_path))["headroom.tight"]
         assert "what the driver keeps is not told" in headroom.explanation
         assert "530 MiB are really left" in headroom.summary  # the driver's own figure of what is free
 

@@ -1,0 +1,121 @@
+"""The account of the GPUs for a reader: one bar per GPU, and the ledger beside what was observed."""
+
+from collections.abc import Sequence
+
+from bringup.units import GIB, in_mib, mib_text
+from bringup.values.account import Account, AccountLine, GpuAccount, Role, Source
+from bringup.values.gpu_words import gpus_text
+from bringup.values.report import Bar, Segment, Table
+
+NAMES = {
+    "weights": "weights",
+    "kv_pool": "KV cache",
+    "state_pool": "states",
+    "request_table": "work space",
+    "working": "work space",
+    "engine": "engine",
+    "other_engine": "another engine",
+    "other_process": "another process",
+    "rest": "unnamed",
+    "reserved": "reserved",
+    "free": "free",
+}
+_LONG = {
+    "working": "work space: contexts, buffers, graphs, activations",
+    "request_table": "table of requests",
+    "state_pool": "recurrent states",
+    "reserved": "reserved by the driver",
+    "rest": "held by someone unseen",
+}
+_SAME = 200  # MiB: GPUs whose lines differ by less are told once
+
+
+def bars(account: Account) -> tuple[Bar, ...]:
+    """One bar per GPU whose driver tells what is used."""
+    return tuple(_bar(one) for one in account.gpus if one.lines)
+
+
+def _bar(one: GpuAccount) -> Bar:
+    gpu = one.gpu
+    sizes: dict[str, int] = {}
+    for line in one.lines:
+        name = NAMES.get(line.name, line.name)
+        sizes[name] = sizes.get(name, 0) + max(0, line.bytes)
+    watts = "" if gpu.power is None else f"{gpu.power:.0f} W"
+    used = f"{in_mib(gpu.memory_used or 0):,.0f} MiB"
+    return Bar(
+        label=gpu.label,
+        segments=tuple(Segment(name=name, size=size) for name, size in sizes.items()),
+        note="  ".join(part for part in (used, watts) if part),
+    )
+
+
+def ledger_tables(account: Account) -> tuple[Table, ...]:
+    """The lines of the GPUs that carry the model, predicted beside observed; like GPUs together."""
+    groups: list[list[GpuAccount]] = []
+    for one in account.gpus:
+        if one.role is not Role.MODEL or not one.lines:
+            continue
+        like = next((group for group in groups if _is_like(group[0], one)), None)
+        if like is None:
+            groups.append([one])
+        else:
+            like.append(one)
+    return tuple(_table(group) for group in groups)
+
+
+def _is_like(one: GpuAccount, other: GpuAccount) -> bool:
+    mine, theirs = ({line.name: line.bytes for line in each.lines} for each in (one, other))
+    return mine.keys() == theirs.keys() and all(
+        abs(in_mib(mine[name] - theirs[name])) <= _SAME for name in mine
+    )
+
+
+def _table(group: Sequence[GpuAccount]) -> Table:
+    first = group[0]
+    rows = [
+        (
+            _LONG.get(line.name, NAMES.get(line.name, line.name)),
+            round(in_mib(line.bytes)),
+            "" if line.predicted is None else f"{in_mib(line.predicted):,.0f}",
+            _bounds(line),
+            _source(line),
+        )
+        for line in first.lines
+    ]
+    rows.append(("together", round(in_mib(first.gpu.memory_total or 0)), "", "", "driver"))
+    return Table(
+        title=f"Memory of {gpus_text([one.gpu for one in group])}",
+        columns=("what", "MiB", "by rule", "between", "known from"),
+        rows=tuple(rows),
+        note=_note(first),
+    )
+
+
+def _bounds(line: AccountLine) -> str:
+    if line.low is None or line.high is None or line.low == line.high:
+        return ""
+    return f"{in_mib(line.low):,.0f} and {in_mib(line.high):,.0f}"
+
+
+def _source(line: AccountLine) -> str:
+    words = {Source.METRICS: "the engine", Source.LOG: "its log", Source.REST: "what is left of the sum"}
+    return words.get(line.source, line.source.value)
+
+
+def _note(one: GpuAccount) -> str:
+    if one.unexplained is None:
+        return ""
+    if one.unexplained == 0:
+        return "Nothing is unexplained: every line lies within its bounds."
+    way = "more" if one.unexplained > 0 else "less"
+    return f"Unexplained: {mib_text(abs(one.unexplained))} {way} than the rules allow."
+
+
+def legend(account: Account) -> str:
+    """What the parts of the first GPU that carries the model are, in GiB."""
+    one = next((each for each in account.carriers if each.lines), None)
+    if one is None:
+        return ""
+    bar = _bar(one)
+    return ", ".join(f"{part.name} {part.size / GIB:.1f} GiB" for part in bar.segments if part.size)
