@@ -1,8 +1,11 @@
 """The model behind a running endpoint: what its files on the host or the catalogue say it is made of."""
 
+from collections.abc import Mapping
+
 from bringup.errors import BringupError
 from bringup.parse import model_catalogue
 from bringup.parse.hf_config import read_config
+from bringup.parse.json_value import Json, read_json
 from bringup.transport.catalogue import load_models
 from bringup.values.deployment import Deployment
 from bringup.values.model import ModelSpec
@@ -14,6 +17,9 @@ def running_model(deployment: Deployment) -> tuple[ModelSpec | None, str]:
     Neither the hub nor any file of this machine is asked: a replay must come to the same answer.
     """
     names = _names(deployment)
+    found = _from_files(deployment, names)
+    if found is not None:
+        return found, ""
     for name in names:
         entry = model_catalogue.find_model(name, load_models())
         if entry is not None:
@@ -23,6 +29,36 @@ def running_model(deployment: Deployment) -> tuple[ModelSpec | None, str]:
                 return None, error.message
     shown = ", ".join(f"`{name}`" for name in names) or "it"
     return None, f"{shown} is not in the catalogue of models"
+
+
+def _from_files(deployment: Deployment, names: tuple[str, ...]) -> ModelSpec | None:
+    """What the config on the host says; None where there is none that can be read."""
+    host = deployment.host_after or deployment.host
+    files = host.model_files if host is not None else None
+    texts = dict(files.texts) if files else {}
+    config = _object(texts.get("config.json") or texts.get("params.json"))
+    if config is None or files is None:
+        return None
+    name = names[0] if names else files.folder
+    known = model_catalogue.find_model(name, load_models())
+    try:
+        return read_config(
+            config,
+            name=name,
+            source=f"{files.folder}/config.json",
+            known=known.config if known else None,
+            quant_file=_object(texts.get("hf_quant_config.json")),
+        )
+    except BringupError:
+        return None
+
+
+def _object(text: str | None) -> Mapping[str, Json] | None:
+    try:
+        value = read_json(text) if text else None
+    except BringupError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _names(deployment: Deployment) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from bringup.values.recording import Recording
 from bringup.values.report import Report
 
 BUDGET_S = {Depth.QUICK: 60.0, Depth.DEFAULT: 600.0, Depth.FULL: 1800.0}
+_MODEL_PLACES = ("HF_HUB_CACHE", "HF_HOME", "HOME")
 _SMALL = 1.0e9  # parameters; see values.deployment.Ability
 _CAPABLE = 7.0e9
 
@@ -109,6 +110,7 @@ async def verify(
         gives_up=not world.is_replay,
     )
     observed = await exercise.run(checks)
+    target = _with_model(target, deployment)
     after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
     deployment = _with_account(replace(deployment, host_after=_read(after, asked, world)))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
@@ -121,6 +123,14 @@ async def verify(
     )
     recording = _recording(request, world, report, probes, observed, {"before": before, "after": after})
     return Verification(report=report, recording=recording)
+
+
+def _with_model(target: Target, deployment: Deployment) -> Target:
+    """The target with the model that the process behind the port runs: its files say what it is made of."""
+    name = deployment.spec.model if deployment.spec else None
+    environment = deployment.process.environment if deployment.process else {}
+    places = tuple((key, environment[key]) for key in _MODEL_PLACES if key in environment)
+    return replace(target, model=name, model_places=places)
 
 
 def _with_account(deployment: Deployment) -> Deployment:

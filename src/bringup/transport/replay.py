@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from bringup.transport.script import CLOCK_KEY
 from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
-from bringup.values.host import CommandResult, Question
+from bringup.values.host import NOT_RECORDED, CommandResult, Question
 from bringup.values.recording import Recording
 
-_ABSENT = "not in the recording"
+_ABSENT = NOT_RECORDED
 
 
 class ReplayRunner:

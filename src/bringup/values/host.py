@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 
 
+NOT_RECORDED = "not in the recording"  # why a replay leaves a question out that came later than it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A command to run on a host. Exactly one of `argv` and `script` is given.
@@ -233,6 +236,15 @@ class EngineProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """The folder of the model that runs, as it lies on the host."""
+
+    folder: str
+    texts: tuple[tuple[str, str], ...] = ()  # (file, content) of its configs
+    sizes: tuple[tuple[str, int], ...] = ()  # (file, bytes) of its weight files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """The machine around the GPUs."""
 
@@ -278,6 +290,7 @@ class HostSnapshot:
     numa_nodes: tuple[NumaNode, ...] = ()
     disks: tuple[Disk, ...] = ()
     engines: tuple[EngineProcess, ...] = ()
+    model_files: ModelFiles | None = None  # None: not asked, or not found
     missing: tuple[str, ...] = ()
 
     def engine_on(self, port: int | None) -> EngineProcess | None:

@@ -20,7 +20,7 @@ SUBJECTS = [
     for subject in registry.load("bringup.machine", "SUBJECT").values()
     if isinstance(subject, Subject)
 ]
-KEYS = sorted({question.key for subject in SUBJECTS for question in subject.questions(Target())})
+KEYS = sorted({question.key for subject in SUBJECTS for question in subject.questions(Target(model="m"))})
 EMPTY = HostSnapshot(taken_at=1.8e9, host="h")
 
 NUMBERS = st.one_of(
@@ -103,7 +103,7 @@ def test_a_long_answer_is_read_in_one_go(key, unit):
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_what_was_not_answered_is_said(subject):
-    keys = [question.key for question in subject.questions(Target(port=1))]
+    keys = [question.key for question in subject.questions(Target(port=1, model="m"))]
     for fields, words in (
         ({"skipped": "another question of its group hangs"}, "hangs"),
         ({"timed_out": True}, "time limit"),
@@ -112,7 +112,8 @@ def test_what_was_not_answered_is_said(subject):
         results = {key: CommandResult(key=key, status=None, **fields) for key in keys}
         snapshot = subject.read(EMPTY, results)
         assert any(words in line for line in snapshot.missing), (words, snapshot.missing)
-    assert any("not asked" in line for line in subject.read(EMPTY, {}).missing)
+    if subject.questions(Target()):
+        assert any("not asked" in line for line in subject.read(EMPTY, {}).missing)
 
 
 def test_no_subject_drops_what_another_one_has_filled_in():
