@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-
 NOT_RECORDED = "not in the recording"  # why a replay leaves a question out that came later than it
 
 
