@@ -59,7 +59,10 @@ def _files_of(module):
 FORMATS = sorted(
     path.stem
     for path in (ROOT / "src" / "bringup" / "parse").glob("*.py")
-    if re.match(r"nvidia_(?!frame)|df|proc$|prometheus|systemd|topo|pci|sse|chat$", path.stem)
+    if re.match(
+        r"nvidia_(?!frame)|(amd|rocm|xpu)_smi|amdgpu|df|proc$|prometheus|systemd|topo|pci|sse|chat$",
+        path.stem,
+    )
 )
 
 

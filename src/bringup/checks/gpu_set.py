@@ -126,7 +126,7 @@ def _order(deployment: Deployment) -> Iterator[Finding]:
     if host is None or names is None or not any(name.isdigit() for name in names):
         return
     environment = process.environment if process is not None else {}
-    kinds = {gpu.name for gpu in host.gpus}
+    kinds = {gpu.name for gpu in host.main_gpus}
     if len(kinds) < 2 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     yield Finding(

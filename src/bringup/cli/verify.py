@@ -27,7 +27,8 @@ _ENDPOINT_NAMES = frozenset({"URL", "--host", _COMMAND})
 
 _GPU_RANGE = re.compile(r"\d{1,4}-\d{1,4}")
 _GPU_NAME = re.compile(
-    r"\d{1,4}|(GPU|MIG)-[\w/-]+|([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?", re.IGNORECASE
+    r"(?:(?:nvidia|amd|intel):)?(?:\d{1,4}|(GPU|MIG)-[\w/-]+|([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?)",
+    re.IGNORECASE,
 )
 _PORT_ALONE = re.compile(r":\d")  # on this machine; `::1` is no port
 
@@ -230,6 +231,8 @@ def gpu_names(text: str) -> tuple[str, ...]:
 
     >>> gpu_names("0-2,5")
     ('0', '1', '2', '5')
+    >>> gpu_names("amd:0")
+    ('amd:0',)
     """
     wanted = "wanted indices, UUIDs or PCI bus ids: `0-3`, `GPU-5f1c`, `0000:06:00.0`"
     names: list[str] = []

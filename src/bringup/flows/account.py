@@ -116,8 +116,7 @@ def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus
     held = {gpu.index: 0 for gpu in cards}
     for row in host.processes:
         for gpu in cards:
-            is_here = row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
-            if is_here and row.pid not in own and row.memory_used and own:
+            if row.is_on(gpu) and row.pid not in own and row.memory_used and own:
                 held[gpu.index] += row.memory_used
     return replace(seen, used_by_others=max(held.values(), default=0))
 

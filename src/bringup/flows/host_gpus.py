@@ -17,7 +17,7 @@ from bringup.transport.ssh import SshRunner
 from bringup.units import in_mib
 from bringup.values.host import Gpu
 from bringup.values.plan import Gpus
-from bringup.vendors import Vendor
+from bringup.vendors import GpuReading, Vendor
 
 _THIS_MACHINE = ("local", "localhost")
 
@@ -49,11 +49,21 @@ async def _asked(runner: Runner, catalogue: Sequence[CatalogueCard]) -> Gpus:
     finally:
         await runner.close()
     readings = [vendor.read(results) for vendor in vendors.values()]
-    gpus = [gpu for reading in readings for gpu in reading.gpus]
-    if not gpus:
+    gpus = _most_memory(readings)
+    unread = [reading.state for reading in readings if reading.state and not reading.is_absent]
+    if unread or not gpus:
         states = "; ".join(reading.state for reading in readings if reading.state) or "no GPUs are seen"
         raise HostError(f"{runner.host}: {states}", hint='name them: `--gpus "4x RTX PRO 6000 Blackwell"`')
     return gpus_as_seen(gpus, catalogue, host=runner.host)
+
+
+def _most_memory(readings: Sequence[GpuReading]) -> tuple[Gpu, ...]:
+    """The cards of the maker that has the most memory: a processor's own graphics do not stand in the way."""
+    return max(
+        (reading.gpus for reading in readings),
+        key=lambda gpus: (sum(gpu.memory_total or 0 for gpu in gpus), len(gpus)),
+        default=(),
+    )
 
 
 def gpus_as_seen(gpus: Sequence[Gpu], catalogue: Sequence[CatalogueCard], *, host: str) -> Gpus:

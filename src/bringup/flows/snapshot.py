@@ -44,9 +44,11 @@ def read_snapshot(
 ) -> HostSnapshot:
     """The snapshot that the raw answers of one moment amount to."""
     snapshot = HostSnapshot(taken_at=taken_at, host=host)
-    for vendor in asked.vendors.values():
-        reading = vendor.read(results)
-        states = [state for state in (snapshot.gpu_state, reading.state) if state]
+    readings = [vendor.read(results) for vendor in asked.vendors.values()]
+    has_gpus = any(reading.gpus for reading in readings)
+    for reading in readings:
+        state = None if has_gpus and reading.is_absent else reading.state
+        states = [state for state in (snapshot.gpu_state, state) if state]
         snapshot = replace(
             snapshot,
             gpus=(*snapshot.gpus, *reading.gpus),

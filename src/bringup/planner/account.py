@@ -12,7 +12,7 @@ from bringup.planner.carriers import Carriers, engine_pids
 from bringup.units import mib
 from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
 from bringup.values.engine import KvCapacity
-from bringup.values.host import EngineProcess, Gpu, GpuProcess, HostSnapshot
+from bringup.values.host import EngineProcess, Gpu, HostSnapshot
 from bringup.values.plan import LayoutPlan, LedgerLine, Origin, PlanTask
 
 IDLE_BYTES = mib(64)  # a card that nobody uses holds 0 to some MiB (1 to 17 seen), a context some hundreds
@@ -62,13 +62,13 @@ def account_of(
                 is_other_engine=row.pid not in own and (row.pid in others or is_engine_name(row.name or "")),
             )
             for row in host.processes
-            if row.memory_used is not None and _is_on(row, gpu)
+            if row.memory_used is not None and row.is_on(gpu)
         )
         return _claimed(found) if id(gpu) in ranks else found
 
     accounts = tuple(
         _gpu_account(gpu, ranks.get(id(gpu)), holders=holders(gpu), plan=predicted.plan, told=predicted.told)
-        for gpu in host.gpus
+        for gpu in _of_one_maker(host, carriers)
     )
     return Account(
         gpus=accounts,
@@ -77,6 +77,12 @@ def account_of(
         task=predicted.task,
         why_no_plan="" if predicted.plan else predicted.why_no_plan,
     )
+
+
+def _of_one_maker(host: HostSnapshot, carriers: Carriers) -> tuple[Gpu, ...]:
+    """The GPUs that are the engine's or could be: cards of another maker are none of its matter."""
+    makers = {gpu.vendor for gpu in carriers.gpus or host.main_gpus}
+    return tuple(gpu for gpu in host.gpus if gpu.vendor in makers)
 
 
 def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:
@@ -95,10 +101,6 @@ def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:
         words = f"{kv.tokens:,} tokens x {plan.kv.bytes_per_token:,.0f} B"
         return {"kv_pool": Told(bytes=size, source=Source.METRICS, words=words)}
     return {}
-
-
-def _is_on(row: GpuProcess, gpu: Gpu) -> bool:
-    return row.gpu_uuid == gpu.uuid if row.gpu_uuid is not None else row.gpu_index == gpu.index
 
 
 def _claimed(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:

@@ -42,9 +42,9 @@ def meant(
     `count` is the number that the layout needs; None: all that are visible.
     """
     names = visible_names(process, spec)
-    seen = list(host.gpus)
+    seen = list(host.main_gpus)
     if names is not None:
-        found = [next((gpu for gpu in host.gpus if gpu.is_named(name)), None) for name in names]
+        found = [next(iter(host.gpus_named((name,))), None) for name in names]
         seen = [gpu for gpu in found if gpu is not None]
     flags = spec.flags if spec else {}
     first = _count(flags.get("--base-gpu-id"), 0)
@@ -68,14 +68,14 @@ def find_carriers(
 ) -> Carriers:
     """The GPUs that hold the engine: as the driver names its processes, else by what is in use."""
     pids = engine_pids(process)
-    held = {(row.gpu_uuid, row.gpu_index) for row in host.processes if row.pid in pids}
+    held = [row for row in host.processes if row.pid in pids]
     expected = host.gpus_named(tuple(wanted)) if wanted else meant(host, process, spec, count=count)
-    seen = [gpu for gpu in host.gpus if any(_is_row_of(gpu, *row) for row in held)]
+    seen = [gpu for gpu in host.gpus if any(row.is_on(gpu) for row in held)]
     if seen:
         order = {id(gpu): rank for rank, gpu in enumerate(expected)}
         seen.sort(key=lambda gpu: order.get(id(gpu), len(order)))
         return Carriers(gpus=tuple(seen), words="the driver lists the engine's processes there", is_seen=True)
-    loaded = [gpu for gpu in host.gpus if _is_loaded(gpu)]
+    loaded = [gpu for gpu in host.main_gpus if _is_loaded(gpu)]
     names = ", ".join(f"{gpu.index}" for gpu in loaded) or "none"
     if expected and all(any(gpu is one for one in loaded) for gpu in expected):
         return Carriers(gpus=tuple(expected), words=f"memory is in use there ({names})", is_seen=False)
@@ -84,10 +84,6 @@ def find_carriers(
     if expected and any(gpu is one for gpu in expected for one in loaded):
         return Carriers(gpus=tuple(expected), words="flags and environment choose them", is_seen=False)
     return Carriers(gpus=tuple(loaded), words=f"memory is in use there ({names})", is_seen=False)
-
-
-def _is_row_of(gpu: Gpu, uuid: str | None, index: int | None) -> bool:
-    return uuid == gpu.uuid if uuid is not None else index is not None and index == gpu.index
 
 
 def _is_loaded(gpu: Gpu) -> bool:

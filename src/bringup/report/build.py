@@ -206,8 +206,9 @@ def _gpu_sentence(deployment: Deployment) -> str:
     if not host.gpus:
         state = host.gpu_state or "No GPU was seen"
         return _sentence(state)
-    of_all = f" of {len(host.gpus)}" if deployment.wanted.gpus else ""
-    count = f"{len(gpus)}{of_all} GPU{'' if len(host.gpus) == 1 else 's'}"
+    there = len(host.main_gpus)
+    of_all = f" of {there}" if deployment.wanted.gpus else ""
+    count = f"{len(gpus)}{of_all} GPU{'' if there == 1 else 's'}"
     left = [(room, gpu.label) for gpu in gpus if (room := gpu.memory_headroom) is not None]
     if not left:
         return f"{count}; how much memory is left on them is not told."

@@ -26,6 +26,7 @@ _WIRE_NAMES = {
     "power_limit": "power_limit_w",
     "temperature": "temperature_c",
     "memory_temperature": "memory_temperature_c",
+    "hotspot_temperature": "hotspot_temperature_c",
     "clock_sm": "clock_sm_mhz",
     "clock_memory": "clock_memory_mhz",
     "taken_at": "taken_at_s",

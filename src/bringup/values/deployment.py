@@ -75,5 +75,5 @@ class Deployment:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that are meant: those the user named, else all of the host."""
+        """The GPUs that are meant: those the user named, else the host's main ones."""
         return self.host.gpus_named(self.wanted.gpus) if self.host is not None else ()

@@ -77,6 +77,7 @@ class Gpu:
     power_limit: float | None = None  # watts, the one that is enforced
     temperature: float | None = None  # degrees Celsius
     memory_temperature: float | None = None  # degrees Celsius
+    hotspot_temperature: float | None = None  # degrees Celsius, the hottest point, where it is told apart
     performance_state: str | None = None  # "P0" .. "P15"
     clock_sm: float | None = None  # MHz
     clock_memory: float | None = None  # MHz
@@ -114,8 +115,12 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """What people call it: "GPU 0", by its address where it has no index."""
-        return f"GPU {self.index if self.index is not None else self.bus_id or self.uuid or '?'}"
+        """What people call it: "GPU 0", by its address where it has no index.
+
+        Each maker counts its own cards from 0: those of AMD and Intel say whose they are.
+        """
+        kind = {"amd": "AMD GPU", "intel": "Intel GPU"}.get(self.vendor, "GPU")
+        return f"{kind} {self.index if self.index is not None else self.bus_id or self.uuid or '?'}"
 
     def is_named(self, name: str) -> bool:
         """Whether `name` is its index, UUID (or the beginning of it, as nvidia-smi takes it) or PCI bus id.
@@ -123,13 +128,29 @@ class Gpu:
         >>> gpu = Gpu(index=0, uuid="GPU-5f1c", bus_id="0000:06:00.0")
         >>> [gpu.is_named(name) for name in ("0", "GPU-5f", "06:00.0", "00000000:06:00.0", "1")]
         [True, True, True, True, False]
+        >>> [gpu.is_named(name) for name in ("nvidia:0", "amd:0")]
+        [True, False]
         """
         plain = name.strip().lower()
+        maker, colon, rest = plain.partition(":")
+        if colon and maker in _MAKERS:
+            return maker == self.vendor and self.is_named(rest)
         if plain.isdigit():
             return self.index == int(plain)
         if plain.startswith(("gpu-", "mig-")):
             return self.uuid is not None and self.uuid.lower().startswith(plain)
+        if self.uuid is not None and self.uuid.lower() == plain:  # AMD and Intel put no word before it
+            return True
         return self.bus_id is not None and _without_domain(self.bus_id) == _without_domain(plain)
+
+
+_MAKERS = ("nvidia", "amd", "intel")
+
+
+def _in_order(gpus: tuple[Gpu, ...]) -> list[str]:
+    """The makers of these GPUs, in the order in which a plain index means their cards."""
+    makers = {gpu.vendor for gpu in gpus}
+    return [*(maker for maker in _MAKERS if maker in makers), *sorted(makers.difference(_MAKERS))]
 
 
 def _without_domain(bus_id: str) -> str:
@@ -148,6 +169,13 @@ class GpuProcess:
     gpu_index: int | None = None
     name: str | None = None
     memory_used: int | None = None  # bytes; None under WDDM, in MIG rows and where not permitted
+    vendor: str = "nvidia"  # whose index `gpu_index` is
+
+    def is_on(self, gpu: Gpu) -> bool:
+        """Whether it holds this GPU: by the UUID, else by the index that the maker's tool gives."""
+        if self.gpu_uuid is not None:
+            return self.gpu_uuid == gpu.uuid
+        return self.gpu_index is not None and (self.vendor, self.gpu_index) == (gpu.vendor, gpu.index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +324,30 @@ class HostSnapshot:
         """The engine that listens on `port`: several on one host are told apart by it."""
         return next((one for one in self.engines if port is not None and one.port == port), None)
 
+    @property
+    def main_gpus(self) -> tuple[Gpu, ...]:
+        """The cards of the maker that has the most memory here; on most hosts all.
+
+        A model runs on cards of one maker. The graphics of a processor beside them are none of its.
+        """
+
+        def memory(maker: str) -> tuple[int, int]:
+            sizes = [gpu.memory_total or 0 for gpu in self.gpus if gpu.vendor == maker]
+            return sum(sizes), len(sizes)
+
+        main = max(_in_order(self.gpus), key=memory, default="")
+        return tuple(gpu for gpu in self.gpus if gpu.vendor == main)
+
     def gpus_named(self, names: tuple[str, ...]) -> tuple[Gpu, ...]:
-        """The GPUs that `names` mean: indices, UUIDs or PCI bus ids; all of them when there are none."""
-        return tuple(gpu for gpu in self.gpus if not names or any(map(gpu.is_named, names)))
+        """The GPUs that `names` mean: indices, UUIDs or PCI bus ids; the main ones when there are none.
+
+        Where two makers have a card of one index, a plain index means NVIDIA's; `amd:0` means the other.
+        """
+        if not names:
+            return self.main_gpus
+        meant = {id(gpu) for name in names for gpu in self._meant(name)}
+        return tuple(gpu for gpu in self.gpus if id(gpu) in meant)
+
+    def _meant(self, name: str) -> tuple[Gpu, ...]:
+        named = tuple(gpu for gpu in self.gpus if gpu.is_named(name))
+        return tuple(gpu for gpu in named if gpu.vendor == _in_order(named)[0])

@@ -15,6 +15,7 @@ class GpuReading:
     links: tuple[GpuLink, ...] = ()
     state: str | None = None  # why there are no rows, in words: "no NVIDIA driver on this host"
     missing: tuple[str, ...] = field(default=())  # what could not be seen and why
+    is_absent: bool = False  # this maker has no card here: `state` matters only where no other has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

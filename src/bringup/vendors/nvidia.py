@@ -224,7 +224,22 @@ def read(results: Mapping[str, CommandResult]) -> GpuReading:
         missing.extend(lacking)
         links, lacking = _read_links(results.get("nvidia.topology"))
         missing.extend(lacking)
-    return GpuReading(gpus=gpus, processes=processes, links=links, state=state, missing=tuple(missing))
+    return GpuReading(
+        gpus=gpus,
+        processes=processes,
+        links=links,
+        state=state,
+        missing=tuple(missing),
+        is_absent=_is_absent(results.get("nvidia.gpus")),
+    )
+
+
+def _is_absent(result: CommandResult | None) -> bool:
+    """Whether nothing of NVIDIA is here: no card on the bus, or neither a tool nor a loaded driver."""
+    frame = read_frame(_output(result))
+    if frame.pci or frame.driver:
+        return False
+    return frame.has_pci or frame.is_absent
 
 
 def _output(result: CommandResult | None) -> str:
