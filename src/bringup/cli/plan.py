@@ -7,7 +7,7 @@ from typing import cast
 import click
 
 from bringup import __version__
-from bringup.flows.plan import PlanRequest, plan
+from bringup.flows.plan import ENGINES, PlanRequest, plan
 from bringup.values.plan import Plan
 
 
@@ -32,6 +32,11 @@ from bringup.values.plan import Plan
     metavar="FILE",
     help="The model's config.json, instead of looking for it.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    help="Choose layouts for this engine, without a command; without: vllm, of a GGUF file llama.cpp.",
+)
 @click.option("--engine-version", metavar="V", help="Rules of this version; without: the newest known.")
 @click.option("--context", type=click.IntRange(min=1), metavar="N", help="Tokens that one request must have.")
 @click.option(
@@ -50,6 +55,7 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
     Examples:
       bringup plan --gpus "4x RTX PRO 6000 Blackwell" -- vllm serve MiniMaxAI/MiniMax-M2.5 -tp 4
       bringup plan Qwen/Qwen3-32B --gpus "2x RTX 5090" --context 32768 --concurrency 8
+      bringup plan Qwen/Qwen3-32B --gpus "8x RTX 4090" --engine sglang
       bringup plan ./my-model --host gpubox --explain
       bringup plan --gpus "2x unknown" --gpu-memory-mib 32607 -- vllm serve Qwen/Qwen3-8B
 
@@ -70,6 +76,7 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
         cuda_memory_mib=_number(options["cuda_memory_mib"]),
         gpu_used_mib=_number(options["gpu_used_mib"]) or 0,
         config_file=_path(options["model_config"]),
+        engine=_text(options["engine"]),
         engine_version=_text(options["engine_version"]),
         context=_number(options["context"]) or _sum(options["input_tokens"], options["output_tokens"]),
         concurrency=_number(options["concurrency"]),

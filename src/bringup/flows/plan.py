@@ -19,6 +19,8 @@ from bringup.values.engine import EngineSpec
 from bringup.values.plan import Gpus, Plan, PlanTask
 
 _DEFAULT_ENGINE = "vllm"
+# As they are written on the command line, by their folder's name.
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tensorrt-llm": "tensorrt_llm"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class PlanRequest:
     engine_version: str | None = None
     context: int | None = None
     concurrency: int | None = None
+    engine: str | None = None  # one of `ENGINES`; None: the command's, else by the model
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -47,6 +50,8 @@ def plan(request: PlanRequest) -> Plan:
     """
     memory, spec = engine_of(request)
     model = find_model(spec.model or request.model, config_file=request.config_file)
+    if not request.argv and request.engine is None and model.source.endswith(".gguf"):
+        memory, spec = _memory("llama_cpp"), replace(spec, engine="llama_cpp")
     gpus = _gpus(request)
     task = PlanTask(
         spec=replace(spec, model=spec.model or model.name),
@@ -64,8 +69,9 @@ def engine_of(request: PlanRequest) -> tuple[EngineMemory, EngineSpec]:
 
     Only engines are imported whose name is in the command; the others after them.
     """
+    wanted = ENGINES.get(request.engine or "")
     if not request.argv:
-        name = _DEFAULT_ENGINE
+        name = wanted or _DEFAULT_ENGINE
         return _memory(name), EngineSpec(engine=name, model=request.model)
     text = " ".join(request.argv).lower()
     names = [info.name for info in pkgutil.iter_modules(bringup.engines.__path__)]
@@ -75,6 +81,11 @@ def engine_of(request: PlanRequest) -> tuple[EngineMemory, EngineSpec]:
             continue
         spec = cast("EngineSpec | None", flags.read_command(request.argv))
         if spec is not None:
+            if wanted not in (None, name):
+                raise UsageError(
+                    f"`--engine {request.engine}`, but `{request.argv[0]}` starts another engine",
+                    hint="leave `--engine` out: the command says which it is",
+                )
             return _memory(name), _with_file(spec, flags)
     raise UsageError(
         f"`{' '.join(request.argv)}` starts no known engine",

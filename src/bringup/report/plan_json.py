@@ -3,7 +3,7 @@
 import json
 
 from bringup.report.plain import plain_record
-from bringup.values.plan import KvPlan, Layout, LayoutPlan, LedgerLine, Plan
+from bringup.values.plan import KvPlan, Layout, LayoutPlan, LedgerLine, Neighbour, Plan
 
 SCHEMA = "bringup/plan/1"
 
@@ -27,6 +27,7 @@ def render_plan_json(plan: Plan) -> str:
         },
         "layouts": [_layout_plan(layout) for layout in plan.layouts],
         "rejected": [{**_layout(layout), "reason": reason} for layout, reason in plan.rejected],
+        "neighbours": [_neighbour(other) for other in plan.neighbours],
         "findings": [plain_record(finding) for finding in plan.findings],
     }
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
@@ -53,6 +54,20 @@ def _layout(layout: Layout) -> dict[str, object]:
         "data_parallel_size": layout.data_parallel,
         "decode_context_parallel_size": layout.decode_context_parallel,
         "expert_parallel": layout.has_expert_parallel,
+        "attention_data_parallel_size": layout.attention_data_parallel,
+        "detail": layout.detail,
+        "gpus": layout.gpus,
+    }
+
+
+def _neighbour(other: Neighbour) -> dict[str, object]:
+    return {
+        "side": other.side,
+        **_layout(other.layout),
+        "fits": other.fits,
+        "requests": {"context_tokens": other.context, "at_once": other.requests} if other.fits else None,
+        "tokens": other.tokens if other.fits else None,
+        "reason": other.reason or None,
     }
 
 

@@ -87,6 +87,8 @@ class Layout:
     data_parallel: int = 1
     decode_context_parallel: int = 1
     has_expert_parallel: bool = False
+    attention_data_parallel: int = 1  # replicas of attention inside the tensor parallel ranks
+    detail: str = ""  # what else tells it from others: "row split, cache q8_0"
 
     @property
     def gpus(self) -> int:
@@ -153,6 +155,19 @@ class LayoutPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """What fewer or more GPUs than the answer takes would give."""
+
+    side: str  # "smaller", "larger"
+    layout: Layout
+    fits: bool
+    context: int = 0  # tokens of the request that is asked about
+    requests: float = 0.0  # of that length, at once
+    tokens: int = 0  # of cache
+    reason: str = ""  # why it does not do; empty where it fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All layouts looked at, best first; the first is the answer."""
 
@@ -162,6 +177,7 @@ class Plan:
     gpus: Gpus
     layouts: tuple[LayoutPlan, ...]
     rejected: tuple[tuple[Layout, str], ...] = ()  # (layout, why)
+    neighbours: tuple[Neighbour, ...] = ()  # of the first layout, where layouts were looked at
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -1,19 +1,24 @@
 """llama.cpp's devices: what lies where, what is made to fit, and sizes that servers logged."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bringup.engines.llama_cpp.devices import compute_buffer, spread, tensor_sizes
 from bringup.engines.llama_cpp.findings import flag_findings
-from bringup.engines.llama_cpp.flag_names import ALIASES, KNOWN
-from bringup.engines.llama_cpp.flags import read_command
-from bringup.engines.llama_cpp.ledgers import plan_layout
+from bringup.engines.llama_cpp.flag_names import ALIASES, KNOWN, SWITCHES
+from bringup.engines.llama_cpp.flags import read_command, render_command
+from bringup.engines.llama_cpp.ledgers import holds, plan_layout
 from bringup.engines.llama_cpp.memory import plan_task
 from bringup.engines.llama_cpp.settings import settings_of
 from bringup.errors import UsageError
 from bringup.units import MIB
+from bringup.values.engine import EngineSpec
 from bringup.values.finding import Severity
 from bringup.values.model import Attention, Layer, Mixer, Mlp, ModelSpec, Tensor
-from bringup.values.plan import Card, Gpus, LayoutPlan, PlanTask
+from bringup.values.plan import Card, Gpus, LayoutPlan, Plan, PlanTask
 
 LAYERS = 8
 
@@ -208,3 +213,94 @@ def test_unknown_flags_are_told_with_the_nearest() -> None:
     known = "-c 1 -np 2 -ngl 3 -ctk f16 -ctv f16 -fa on -ub 512 -kvu -no-kvu -nkvo -cmoe -ncmoe 2 -sm row"
     assert not list(flag_findings(task(known, model(), gpus()).spec))
     assert set(ALIASES.values()) <= KNOWN
+
+
+def test_variables_stand_for_flags_and_the_command_line_wins() -> None:
+    line = (
+        "env LLAMA_ARG_CTX_SIZE=4096 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_FIT=off llama-server -m x.gguf -c 8192"
+    )
+    spec = read_command(line.split())
+    assert spec is not None
+    assert spec.flags == {"--ctx-size": "8192", "--parallel": "2", "--fit": "off", "--model": "x.gguf"}
+    assert spec.environment["LLAMA_ARG_CTX_SIZE"] == "4096"
+    assert not settings_of(spec, model(), gpus()).may_fit
+
+
+def test_settings_that_exclude_each_other() -> None:
+    failed = [
+        one for one in planned("-c 8192 -ctv q8_0 -fa off").findings if one.severity is Severity.FAILURE
+    ]
+    assert [one.id for one in failed] == ["settings.flash_attention"]
+    assert not any(one.id == "settings.flash_attention" for one in planned("-c 8192 -ctv q8_0").findings)
+    ids = {one.id for one in planned("-c 8192 -sm none -ts 1,1", on=gpus(2)).findings}
+    assert "settings.tensor_split" in ids
+
+
+def chosen(spec: ModelSpec, on: Gpus, **asked: int) -> Plan:
+    source = replace(spec, source="m.gguf")
+    return plan_task(
+        PlanTask(
+            spec=EngineSpec(engine="llama_cpp", model="m.gguf"), version=None, model=source, gpus=on, **asked
+        )
+    )
+
+
+def test_all_layers_on_the_fewest_gpus_with_as_many_slots_as_fit() -> None:
+    plan = chosen(model(), gpus(2), context=32768)
+    best = plan.layouts[0]
+    assert best.layout.gpus == 1
+    assert "--device" in best.command
+    # 8 layers x 2 x 8 heads x 128 x 2 B are 32 KiB a token, 1 GiB a slot
+    assert best.kv.tokens == best.requests * 32768
+    more = read_command(best.command)
+    assert more is not None
+    slots = int(more.flags["--parallel"])
+    assert more.flags["--ctx-size"] == str(slots * 32768)
+    words = f"-c {(slots + 1) * 32768} -np {slots + 1} -ngl 9 -sm none"
+    settings = settings_of(task(words, model(), gpus()).spec, model(), gpus())
+    assert not holds(model(), settings, gpus())
+    assert {other.side for other in plan.neighbours} == {"larger"}
+
+
+def test_a_coarser_cache_only_where_the_finer_does_not_do() -> None:
+    one = chosen(model(), gpus(1, mib=3300), context=32768, concurrency=1)
+    assert "--cache-type-k" not in one.layouts[0].command
+    two = chosen(model(), gpus(1, mib=3300), context=32768, concurrency=2)
+    assert "q8_0" in two.layouts[0].command
+    assert two.layouts[0].requests == 2
+
+
+def test_layers_stay_on_the_host_only_where_nothing_else_does() -> None:
+    best = chosen(model(), gpus(1, mib=2000), context=4096).layouts[0]
+    assert "on the host" in best.layout.detail
+    assert [one.severity for one in best.findings if one.id == "memory.on_host"] == [Severity.WARNING]
+    spec = read_command(best.command)
+    assert spec is not None
+    assert 0 < int(spec.flags["--n-gpu-layers"]) < LAYERS + 1
+    assert "on the host" not in chosen(model(), gpus(2, mib=2000), context=4096).layouts[0].layout.detail
+
+
+def test_experts_stay_on_the_host_before_layers() -> None:
+    best = chosen(model(experts=True), gpus(1, mib=4400), context=4096).layouts[0]
+    assert best.layout.detail.startswith("cache f16, experts of")
+    assert "--n-cpu-moe" in best.command
+
+
+words = st.text("abcXYZ019._/", min_size=1, max_size=8)
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> list[str]:
+    argv = ["llama-server"]
+    for name in draw(st.lists(st.sampled_from(sorted(KNOWN)), unique=True, max_size=8)):
+        argv += [name] if name in SWITCHES else [name, draw(words)]
+    return argv
+
+
+@given(commands())
+def test_reading_and_rendering_again_keeps_the_meaning(argv: list[str]) -> None:
+    once = read_command(argv)
+    assert once is not None
+    again = read_command(render_command(once))
+    assert again is not None
+    assert (again.model, again.flags, again.context_tokens) == (once.model, once.flags, once.context_tokens)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bringup.planner.layouts import candidates, layout_text, ranked
+from bringup.planner.layouts import Reach, candidates, layout_text, ranked
 from bringup.values.model import Attention, Layer, Mixer, Mlp, ModelSpec
 from bringup.values.plan import KvPlan, Layout, LayoutPlan
 
@@ -42,6 +42,22 @@ def test_experts_and_context_are_spread_only_where_that_means_something() -> Non
     assert any(layout.has_expert_parallel for layout in candidates(EXPERTS, 8))
     assert {layout.decode_context_parallel for layout in candidates(DENSE, 8)} == {1}
     assert {layout.decode_context_parallel for layout in candidates(LATENT, 8)} == {1, 2, 4, 8}
+
+
+def test_the_context_is_spread_over_ranks_that_hold_the_same_heads() -> None:
+    found = [layout for layout in candidates(DENSE, 16) if layout.decode_context_parallel > 1]
+    assert [(one.tensor_parallel, one.decode_context_parallel) for one in found] == [(16, 2)]
+
+
+def test_attention_has_replicas_only_where_the_engine_has_them() -> None:
+    reach = Reach(has_context_ranks=False, has_attention_replicas=True, spreads_experts_over_data=False)
+    assert {layout.attention_data_parallel for layout in candidates(EXPERTS, 8)} == {1}
+    assert {layout.attention_data_parallel for layout in candidates(DENSE, 8, reach)} == {1}
+    found = candidates(EXPERTS, 8, reach)
+    assert len(set(found)) == len(found)
+    assert {layout.attention_data_parallel for layout in found} == {1, 2, 4, 8}
+    assert all(layout.tensor_parallel % layout.attention_data_parallel == 0 for layout in found)
+    assert not any(layout.has_expert_parallel and layout.tensor_parallel == 1 for layout in found)
 
 
 def plan(layout: Layout, *, requests: float, fits: bool = True, available: int = 1) -> LayoutPlan:

@@ -28,6 +28,7 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
     """Everything to be said, refusals first."""
     return (
         *_too_much(account),
+        *_contradictions(account),
         *_asked(account),
         *_shortened(account),
         *_on_host(account),
@@ -70,6 +71,27 @@ def _too_much(account: Account) -> Iterator[Finding]:
         ),
         action="a shorter -c, a smaller -ctk and -ctv, fewer -ngl, or experts on the host with -ncmoe",
     )
+
+
+def _contradictions(account: Account) -> Iterator[Finding]:
+    """Settings that exclude each other. Source: llama.cpp b11434, `src/llama-context.cpp`."""
+    settings = account.wanted
+    if settings.value_type not in ("f16", "bf16", "f32") and not settings.has_flash_attention:
+        yield Finding(
+            id="settings.flash_attention",
+            severity=Severity.FAILURE,
+            summary=f"values in {settings.value_type} need flash attention, and it is off",
+            explanation="the server ends with `V cache quantization requires flash_attn`",
+            fixes=(Fix(type="flag", name="--flash-attn", old="off", new="on"),),
+        )
+    flags = account.task.spec.flags
+    if settings.split_mode == "none" and "--tensor-split" in flags:
+        yield Finding(
+            id="settings.tensor_split",
+            severity=Severity.WARNING,
+            summary="--tensor-split has no effect with --split-mode none",
+            fixes=(Fix(type="flag", name="--split-mode", old="none", new="layer"),),
+        )
 
 
 def _asked(account: Account) -> Iterator[Finding]:

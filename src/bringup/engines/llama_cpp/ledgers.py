@@ -50,31 +50,35 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
 
 def fitted(model: ModelSpec, settings: Settings, gpus: Gpus) -> Settings:
     """The settings after the server made them fit, as far as it is allowed to."""
-    free = free_bytes(gpus) - mib(settings.margin_mib)
 
     def fits(one: Settings) -> bool:
-        held = spread(model, one)
-        return all(_need(device) <= free for device in held.devices)
+        return holds(model, one, gpus)
 
     if not settings.may_fit or fits(settings):
         return settings
     if settings.may_shorten:
         shortest = min(settings.shortest, settings.context)
         if fits(replace(settings, context=shortest)):
-            count = _most(
+            count = most(
                 lambda steps: fits(replace(settings, context=steps * _STEP)), settings.context // _STEP
             )
             return replace(settings, context=max(shortest, count * _STEP))
         settings = replace(settings, context=shortest)
     layers = len(model.layers)
     if any(layer.mlp is not None and layer.mlp.experts for layer in model.layers):
-        on_gpu = _most(lambda kept: fits(replace(settings, host_experts=layers - kept)), layers)
+        on_gpu = most(lambda kept: fits(replace(settings, host_experts=layers - kept)), layers)
         settings = replace(settings, host_experts=layers - on_gpu)
         if on_gpu or fits(settings):
             return settings
     return replace(
-        settings, gpu_layers=_most(lambda count: fits(replace(settings, gpu_layers=count)), layers + 1)
+        settings, gpu_layers=most(lambda count: fits(replace(settings, gpu_layers=count)), layers + 1)
     )
+
+
+def holds(model: ModelSpec, settings: Settings, gpus: Gpus) -> bool:
+    """Whether every device has room for its part, with the margin kept free."""
+    free = free_bytes(gpus) - mib(settings.margin_mib)
+    return all(_need(device) <= free for device in spread(model, settings).devices)
 
 
 def free_bytes(gpus: Gpus) -> int:
@@ -86,10 +90,10 @@ def _need(device: Device) -> int:
     return device.weights + device.cache + device.compute.bytes
 
 
-def _most(holds: Callable[[int], bool], limit: int) -> int:
+def most(holds: Callable[[int], bool], limit: int) -> int:
     """The largest number up to `limit` for which it holds; 0 where it holds for none above.
 
-    >>> _most(lambda number: number <= 37, 100)
+    >>> most(lambda number: number <= 37, 100)
     37
     """
     low, high = 0, limit

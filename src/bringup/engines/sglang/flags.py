@@ -51,6 +51,19 @@ def with_settings(spec: EngineSpec, settings: Mapping[str, str]) -> EngineSpec:
     )
 
 
+def render_command(spec: EngineSpec) -> tuple[str, ...]:
+    """The command line that means `spec`, in its plainest spelling."""
+    words = ["python", "-m", "sglang.launch_server"]
+    flags = ({"--model-path": spec.model} if spec.model else {}) | spec.flags
+    for name, value in flags.items():
+        words.append(name)
+        if name in LISTS:
+            words += value.split()
+        elif value or name not in SWITCHES:
+            words.append(value)
+    return tuple(words)
+
+
 def full_name(spelled: str) -> str:
     """The flag that `spelled` means: its newer name, or the only one that begins so.
 

@@ -1,8 +1,10 @@
 """SGLang's memory: what a command line takes and holds."""
 
 from bringup.engines import EngineMemory
+from bringup.engines.sglang.choose import choose
 from bringup.engines.sglang.fraction import NEWEST
 from bringup.engines.sglang.ledgers import plan_layout
+from bringup.planner.choice import Choice
 from bringup.planner.kv_versions import Version, read_version
 from bringup.values.finding import Finding, Severity
 from bringup.values.plan import Plan, PlanTask
@@ -11,18 +13,25 @@ OLDEST: Version = (0, 5, 5)
 
 
 def plan_task(task: PlanTask) -> Plan:
-    """The plan of a command line."""
+    """The plan of a command line; of every layout that divides where there is none."""
     version = read_version(task.version)
     notes = [
         *version_findings(task.version, version),
         *(Finding(id="model.config", severity=Severity.NOTE, summary=note) for note in task.model.notes),
     ]
+    if task.spec.argv:
+        choice = Choice(layouts=(plan_layout(task),), rejected=())
+    else:
+        choice = choose(task)
+        notes += choice.findings
     return Plan(
         model=task.model.name,
         engine="sglang",
         engine_version=_text(version or NEWEST),
         gpus=task.gpus,
-        layouts=(plan_layout(task),),
+        layouts=choice.layouts,
+        rejected=choice.rejected,
+        neighbours=choice.neighbours,
         findings=tuple(notes),
     )
 

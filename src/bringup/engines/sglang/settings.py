@@ -137,6 +137,7 @@ def layout_of(spec: EngineSpec) -> tuple[Layout, int]:
             pipeline_parallel=size("--pipeline-parallel-size"),
             data_parallel=1 if is_inside else replicas,
             has_expert_parallel=size("--expert-parallel-size") > 1,
+            attention_data_parallel=inside,
         ),
         inside,
     )

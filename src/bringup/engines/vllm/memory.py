@@ -1,11 +1,12 @@
 """vLLM's memory: what a command line or, without one, every layout takes and holds."""
 
 from bringup.engines import EngineMemory
-from bringup.engines.vllm.choose import choose, neighbours, smaller
+from bringup.engines.vllm.choose import choose
 from bringup.engines.vllm.ledgers import plan_layout
+from bringup.planner.choice import Choice
 from bringup.planner.kv_versions import NEWEST, Version, read_version
 from bringup.values.finding import Finding, Severity
-from bringup.values.plan import Layout, LayoutPlan, Plan, PlanTask
+from bringup.values.plan import Plan, PlanTask
 
 OLDEST: Version = (0, 8, 0)
 
@@ -13,21 +14,20 @@ OLDEST: Version = (0, 8, 0)
 def plan_task(task: PlanTask) -> Plan:
     """The plan of a command line; of every layout that divides where there is none."""
     version = read_version(task.version)
-    layouts: tuple[LayoutPlan, ...]
-    rejected: tuple[tuple[Layout, str], ...] = ()
     notes = [*version_findings(task.version, version), *model_findings(task)]
     if task.spec.argv:
-        layouts = (plan_layout(task),)
+        choice = Choice(layouts=(plan_layout(task),), rejected=())
     else:
-        layouts, rejected = choose(task, version or NEWEST)
-        notes += [*neighbours(layouts[0], layouts), *smaller(layouts[0], rejected)]
+        choice = choose(task)
+        notes += choice.findings
     return Plan(
         model=task.model.name,
         engine="vllm",
         engine_version=".".join(str(part) for part in version or NEWEST),
         gpus=task.gpus,
-        layouts=layouts,
-        rejected=rejected,
+        layouts=choice.layouts,
+        rejected=choice.rejected,
+        neighbours=choice.neighbours,
         findings=tuple(notes),
     )
 
