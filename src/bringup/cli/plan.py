@@ -44,6 +44,17 @@ from bringup.values.plan import Plan
 )
 @click.option("--input-tokens", type=click.IntRange(min=1), metavar="N", help="Tokens of a typical prompt.")
 @click.option("--output-tokens", type=click.IntRange(min=1), metavar="N", help="Tokens of a typical answer.")
+@click.option(
+    "--quantizations",
+    is_flag=True,
+    help="Compare published variants: named ones, the hub cache, the catalogue, the hub.",
+)
+@click.option(
+    "--variant",
+    multiple=True,
+    metavar="PATH|ID",
+    help="A folder, a GGUF file or a hub id to compare with; implies --quantizations.",
+)
 @click.option("--json", "format_", flag_value="json", help="The plan as JSON on standard output.")
 @click.option("--explain", is_flag=True, help="Every line with its formula in numbers.")
 @click.option("--no-color", is_flag=True, help="No colour (also: NO_COLOR).")
@@ -56,6 +67,7 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
       bringup plan --gpus "4x RTX PRO 6000 Blackwell" -- vllm serve MiniMaxAI/MiniMax-M2.5 -tp 4
       bringup plan Qwen/Qwen3-32B --gpus "2x RTX 5090" --context 32768 --concurrency 8
       bringup plan Qwen/Qwen3-32B --gpus "8x RTX 4090" --engine sglang
+      bringup plan Qwen/Qwen3-32B --gpus "1x RTX 5090" --quantizations --variant ./qwen3-32b-q4.gguf
       bringup plan ./my-model --host gpubox --explain
       bringup plan --gpus "2x unknown" --gpu-memory-mib 32607 -- vllm serve Qwen/Qwen3-8B
 
@@ -80,6 +92,8 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
         engine_version=_text(options["engine_version"]),
         context=_number(options["context"]) or _sum(options["input_tokens"], options["output_tokens"]),
         concurrency=_number(options["concurrency"]),
+        compares_variants=options["quantizations"] is True or bool(options["variant"]),
+        variants=cast("tuple[str, ...]", options["variant"]),
     )
     found = plan(request)
     if options["format_"] == "json":

@@ -16,7 +16,8 @@ from bringup.parse.gpu_name import read_gpus
 from bringup.transport.catalogue import load_cards
 from bringup.units import mib
 from bringup.values.engine import EngineSpec
-from bringup.values.plan import Gpus, Plan, PlanTask
+from bringup.values.model import ModelSpec
+from bringup.values.plan import Gpus, Plan, PlanTask, Variants
 
 _DEFAULT_ENGINE = "vllm"
 # As they are written on the command line, by their folder's name.
@@ -40,6 +41,8 @@ class PlanRequest:
     context: int | None = None
     concurrency: int | None = None
     engine: str | None = None  # one of `ENGINES`; None: the command's, else by the model
+    compares_variants: bool = False  # published forms of the model side by side
+    variants: tuple[str, ...] = ()  # folders, files and hub ids to put beside
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -61,7 +64,31 @@ def plan(request: PlanRequest) -> Plan:
         context=request.context,
         concurrency=request.concurrency,
     )
-    return memory.plan(task)
+    found = memory.plan(task)
+    if not request.compares_variants:
+        return found
+    return replace(found, variants=_variants(request, task, found))
+
+
+def _variants(request: PlanRequest, task: PlanTask, found: Plan) -> Variants:
+    """Published forms of the same model under the same command, or each under the best layout."""
+    from bringup.flows.variants import compare, engine_for  # noqa: PLC0415 - loaded when it is asked for
+
+    def plan_model(model: ModelSpec, name: str) -> Plan:
+        engine = engine_for(model, task.spec.engine)
+        same = engine == task.spec.engine
+        spec = _renamed(task.spec, name) if same else EngineSpec(engine=engine, model=name)
+        version = request.engine_version if same else None
+        return _memory(engine).plan(replace(task, spec=spec, version=version, model=model))
+
+    name = task.spec.model or task.model.name
+    return compare(task.model, name, request.variants, found, plan_model)
+
+
+def _renamed(spec: EngineSpec, name: str) -> EngineSpec:
+    """The same command for another model."""
+    argv = tuple(name if word == spec.model else word for word in spec.argv)
+    return replace(spec, model=name, argv=argv)
 
 
 def engine_of(request: PlanRequest) -> tuple[EngineMemory, EngineSpec]:

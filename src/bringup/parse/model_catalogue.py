@@ -12,7 +12,7 @@ from bringup.parse.json_value import Json, at, int_at, list_at, text_at
 # What published variants of one model add to its name: a number format or a packaging, never another size.
 _VARIANT = re.compile(
     r"[-_.](?:nvfp4|mxfp4|fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq|gguf|bf16|fp16|bnb|4bit|8bit|q\d\w*"
-    r"|dynamic|static|pertensor|block|quantized|marlin|autoround|hf)$"
+    r"|iq\d\w*|ud|f16|f32|mxfp8|dynamic|static|pertensor|block|quantized|marlin|autoround|hf)$"
 )
 
 
@@ -62,6 +62,25 @@ def find_model(name: str, catalogue: Sequence[CatalogueModel]) -> CatalogueModel
         if len(rows) == 1:
             return rows[0]
     return None
+
+
+def base_name(name: str) -> str:
+    """The model that a variant is one of: its own name without owner and number format, in lower case.
+
+    >>> base_name("nvidia/Qwen3-32B-NVFP4"), base_name("/models/Qwen3-32B-UD-Q4_K_XL.gguf")
+    ('qwen3-32b', 'qwen3-32b')
+    """
+    parts = _parts(name)
+    last = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", parts[-1]) if parts else ""
+    while (shorter := _VARIANT.sub("", last)) != last:
+        last = shorter
+    return last
+
+
+def variants_of(name: str, catalogue: Sequence[CatalogueModel]) -> tuple[str, ...]:
+    """Names of the catalogue's rows that are the same model in some number format."""
+    base = base_name(name)
+    return tuple(row.name for row in catalogue if base and base_name(row.name) == base)
 
 
 def parameters_of(name: str, catalogue: Sequence[CatalogueModel]) -> int | None:

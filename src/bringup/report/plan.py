@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bringup.planner.layouts import layout_text
 from bringup.units import GIB, bytes_text, in_mib, mib_text
 from bringup.values.finding import WORST_FIRST, Severity, worst
-from bringup.values.plan import Layout, LayoutPlan, LedgerLine, Origin, Plan
+from bringup.values.plan import Layout, LayoutPlan, LedgerLine, Origin, Plan, Variant, Variants
 from bringup.values.report import Cell, Report, Table
 
 _MOST_LAYOUTS = 12  # rows of a table that still can be read
@@ -41,6 +41,8 @@ def build_plan_report(plan: Plan, *, explain: bool, tool_version: str) -> Report
         tables += [_formula_table(best), _cache_table(best)]
     if len(plan.layouts) > 1:
         tables.append(_layout_table(plan.layouts))
+    if plan.variants is not None:
+        tables.append(_variant_table(plan.variants))
     if plan.rejected:
         tables.append(_rejected_table(plan.rejected))
     return Report(
@@ -152,6 +154,29 @@ def _layout_table(layouts: Sequence[LayoutPlan]) -> Table:
         columns=("layout", "GPUs", "weights GiB", "cache GiB", "tokens per engine", "requests at once"),
         rows=rows,
         note=f"{left_out} more: --json" if left_out else "",
+    )
+
+
+def _variant_table(variants: Variants) -> Table:
+    rows = tuple(_variant_row(variant) for variant in variants.found)
+    columns = ("variant", "format", "on this card", "layout", "weights GiB", "tokens", "at once", "fits")
+    notes = [f"not asked: {one}" for one in variants.not_asked]
+    notes += [f"{one.name}: {one.reason}" for one in variants.found if one.reason]
+    return Table(title="Published variants, per GPU", columns=columns, rows=rows, note="; ".join(notes))
+
+
+def _variant_row(variant: Variant) -> tuple[Cell, ...]:
+    best = variant.best
+    start = (f"{variant.name} ({variant.found_in})", variant.weights_format, variant.runs or "unknown")
+    if best is None:
+        return (*start, "", "", "", "", "unknown")
+    return (
+        *start,
+        f"{_ENGINES.get(variant.engine, variant.engine)} {layout_text(best.layout)}",
+        round(best.weights_bytes / GIB, 1),
+        best.kv.tokens,
+        round(best.requests, 1),
+        "yes" if best.fits else "no",
     )
 
 

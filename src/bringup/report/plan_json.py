@@ -3,7 +3,7 @@
 import json
 
 from bringup.report.plain import plain_record
-from bringup.values.plan import KvPlan, Layout, LayoutPlan, LedgerLine, Neighbour, Plan
+from bringup.values.plan import KvPlan, Layout, LayoutPlan, LedgerLine, Neighbour, Plan, Variant
 
 SCHEMA = "bringup/plan/1"
 
@@ -11,7 +11,7 @@ SCHEMA = "bringup/plan/1"
 def render_plan_json(plan: Plan) -> str:
     """The plan as one JSON object with two-space indent and a final newline."""
     card = plan.gpus.card
-    body = {
+    body: dict[str, object] = {
         "schema": SCHEMA,
         "fits": plan.fits,
         "model": plan.model,
@@ -30,6 +30,11 @@ def render_plan_json(plan: Plan) -> str:
         "neighbours": [_neighbour(other) for other in plan.neighbours],
         "findings": [plain_record(finding) for finding in plan.findings],
     }
+    if plan.variants is not None:
+        body["quantizations"] = {
+            "variants": [_variant(variant) for variant in plan.variants.found],
+            "not_asked": list(plan.variants.not_asked),
+        }
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -68,6 +73,25 @@ def _neighbour(other: Neighbour) -> dict[str, object]:
         "requests": {"context_tokens": other.context, "at_once": other.requests} if other.fits else None,
         "tokens": other.tokens if other.fits else None,
         "reason": other.reason or None,
+    }
+
+
+def _variant(variant: Variant) -> dict[str, object]:
+    best = variant.best
+    return {
+        "name": variant.name,
+        "found_in": variant.found_in,
+        "format": variant.weights_format,
+        "runs": variant.runs,
+        "engine": variant.engine or None,
+        "origin": variant.origin or None,
+        "fits": best is not None and best.fits,
+        "reason": variant.reason or None,
+        "layout": _layout(best.layout) if best else None,
+        "weights_bytes_per_gpu": best.weights_bytes if best else None,
+        "tokens": best.kv.tokens if best else None,
+        "requests": {"context_tokens": best.context, "at_once": best.requests} if best else None,
+        "command": list(best.command) if best else None,
     }
 
 

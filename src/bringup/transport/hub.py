@@ -13,6 +13,7 @@ from bringup.values.model import Tensor
 
 _MARK = "config.json"
 _TIMEOUT = 20.0  # s, of one answer
+_SHORT_TIMEOUT = 5.0  # s, of what is nice to have
 
 
 def cached_folder(repo: str, *, revision: str | None = None, cache: Path | None = None) -> Path | None:
@@ -25,6 +26,33 @@ def cached_folder(repo: str, *, revision: str | None = None, cache: Path | None 
     except HFValidationError:
         return None
     return Path(found).parent if isinstance(found, str) else None
+
+
+def cached_models(*, cache: Path | None = None) -> tuple[tuple[str, Path], ...]:
+    """Name and newest folder of every model in the hub's cache on this machine."""
+    from huggingface_hub import constants
+
+    found: list[tuple[str, Path]] = []
+    for place in sorted((cache or Path(constants.HF_HUB_CACHE)).glob("models--*")):
+        snapshots = sorted(place.glob("snapshots/*"), key=lambda path: path.stat().st_mtime)
+        if snapshots:
+            found.append((place.name.removeprefix("models--").replace("--", "/"), snapshots[-1]))
+    return tuple(found)
+
+
+def list_quantized(repo: str, *, limit: int, endpoint: str | None = None) -> tuple[str, ...]:
+    """Models of the hub that say they are `repo` in another number format, the most fetched first.
+
+    Raises:
+        UsageError, HostError: as for the list of files.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=endpoint)
+    with _told(repo, None):
+        api.model_info(repo, timeout=_SHORT_TIMEOUT)  # the list itself knows no time limit
+        found = api.list_models(filter=f"base_model:quantized:{repo}", sort="downloads", limit=limit)
+        return tuple(model.id for model in found)
 
 
 def list_files(repo: str, *, revision: str | None = None, endpoint: str | None = None) -> tuple[str, ...]:

@@ -168,6 +168,28 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A published form of the model in some number format, planned like the others."""
+
+    name: str
+    found_in: str  # "asked for", "named", "hub cache", "catalogue", "hub"
+    weights_format: str  # "bf16", "fp8 block", "nvfp4", "int4 group (awq)", "Q4_K"
+    runs: str | None = None  # how the card runs the format: "native", "weight-only (Marlin)"; None: not known
+    engine: str = ""
+    origin: str = ""  # of the sizes: "headers", "config", "catalogue"
+    best: LayoutPlan | None = None  # None: not planned
+    reason: str = ""  # why it does not fit or could not be planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variants:
+    """Published forms of one model side by side, and who could not be asked for more."""
+
+    found: tuple[Variant, ...]
+    not_asked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All layouts looked at, best first; the first is the answer."""
 
@@ -178,6 +200,7 @@ class Plan:
     layouts: tuple[LayoutPlan, ...]
     rejected: tuple[tuple[Layout, str], ...] = ()  # (layout, why)
     neighbours: tuple[Neighbour, ...] = ()  # of the first layout, where layouts were looked at
+    variants: Variants | None = None  # where they were asked for
     findings: tuple[Finding, ...] = ()
 
     @property
