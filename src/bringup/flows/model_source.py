@@ -152,7 +152,10 @@ def _with_headers(model: ModelSpec, folder: Path, *, are_weights_due: bool) -> M
     is_whole = bool(shards) and not any(finding.severity is Severity.FAILURE for finding in findings)
     tensors = tuple(tensor for shard in shards for tensor in shard.tensors) if is_whole else ()
     return replace(
-        model, tensors=tensors, origin="headers" if tensors else "config", findings=tuple(findings)
+        model,
+        tensors=tensors,
+        origin="headers" if tensors else "config",
+        findings=(*model.findings, *findings),
     )
 
 

@@ -65,6 +65,7 @@ def plan(request: PlanRequest) -> Plan:
         concurrency=request.concurrency,
     )
     found = memory.plan(task)
+    found = replace(found, findings=model.findings + found.findings)
     if not request.compares_variants:
         return found
     return replace(found, variants=_variants(request, task, found))
@@ -72,7 +73,7 @@ def plan(request: PlanRequest) -> Plan:
 
 def _variants(request: PlanRequest, task: PlanTask, found: Plan) -> Variants:
     """Published forms of the same model under the same command, or each under the best layout."""
-    from bringup.flows.variants import compare, engine_for  # noqa: PLC0415 - loaded when it is asked for
+    from bringup.flows.variants import Asked, compare, engine_for  # noqa: PLC0415 - loaded when it is asked for
 
     def plan_model(model: ModelSpec, name: str) -> Plan:
         engine = engine_for(model, task.spec.engine)
@@ -82,7 +83,7 @@ def _variants(request: PlanRequest, task: PlanTask, found: Plan) -> Variants:
         return _memory(engine).plan(replace(task, spec=spec, version=version, model=model))
 
     name = task.spec.model or task.model.name
-    return compare(task.model, name, request.variants, found, plan_model)
+    return compare(Asked(model=task.model, name=name, given=request.variants), found, plan_model)
 
 
 def _renamed(spec: EngineSpec, name: str) -> EngineSpec:

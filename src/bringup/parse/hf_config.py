@@ -17,6 +17,7 @@ from bringup.parse.hf_mlp import read_mlp
 from bringup.parse.hf_quantization import read_quantization
 from bringup.parse.hf_state import read_state
 from bringup.parse.json_value import Json, at, int_at, text_at
+from bringup.values.finding import Finding, Severity
 from bringup.values.model import Layer, Mixer, ModelSpec, Quantization
 
 # Where a model of several parts keeps its language part, in vLLM's order.
@@ -62,9 +63,9 @@ def read_config(
         whole = _mistral_native(whole)
     merged = _merged(whole, extra)
     text = _language_part(merged)
-    model_type, family, notes = _family(merged, text)
+    model_type, family, told = _family(merged, text)
     fields = Fields(given=text, assumed=family.assumed)
-    notes += _filled_notes(_language_part(whole), fields, extra)
+    notes = _filled_notes(_language_part(whole), fields, extra)
     layers = _layer_count(fields, model_type)
     hidden, vocabulary = fields.number(*_HIDDEN), fields.number(*_VOCABULARY)
     lacking = [word for word, found in zip(_NEEDED, (layers, hidden, vocabulary), strict=True) if not found]
@@ -95,6 +96,17 @@ def read_config(
         config={**family.assumed, **text},
         source=source,
         notes=tuple(notes + _layer_notes(read)),
+        findings=() if family.architecture else (_unknown_family(told),),
+    )
+
+
+def _unknown_family(told: str) -> Finding:
+    return Finding(
+        id="model.architecture",
+        severity=Severity.UNKNOWN,
+        summary=told,
+        explanation="heads, layers and sizes are the config's; what is special about it is not counted",
+        action="give the folder with the weight files: their headers tell the weights exactly",
     )
 
 
@@ -146,8 +158,8 @@ def _language_part(whole: dict[str, Json]) -> dict[str, Json]:
     return whole
 
 
-def _family(whole: dict[str, Json], text: dict[str, Json]) -> tuple[str, Family, list[str]]:
-    """Model type, its family and what to tell of the choice. The language part's own type comes first."""
+def _family(whole: dict[str, Json], text: dict[str, Json]) -> tuple[str, Family, str]:
+    """Model type, its family and, where that is not known, what to tell. The language part comes first."""
     words = [
         text_at(text, "model_type"),
         text_at(text, "architecture"),
@@ -159,15 +171,15 @@ def _family(whole: dict[str, Json], text: dict[str, Json]) -> tuple[str, Family,
         for candidate in (word, (word or "").removesuffix("_text")):
             known = SAME.get(candidate or "", candidate or "")
             if known in FAMILIES:
-                return _special_type(known, text), FAMILIES[_special_type(known, text)], []
+                return _special_type(known, text), FAMILIES[_special_type(known, text)], ""
     for architecture in classes:
         for known, family in FAMILIES.items():
             if architecture == family.architecture:
-                return known, family, []
+                return known, family, ""
     said = next((word for word in (*words, *classes) if word), None)
     if said is None:
-        return "unknown", _unknown(text), ["the config names no architecture: read as a plain transformer"]
-    return said, _unknown(text), [f"architecture `{said}` is not known here: read as a plain transformer"]
+        return "unknown", _unknown(text), "the config names no architecture: read as a plain transformer"
+    return said, _unknown(text), f"architecture `{said}` is not known here: read as a plain transformer"
 
 
 def _special_type(known: str, text: dict[str, Json]) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bringup.errors import UsageError
 from bringup.parse.hf_config import read_config
+from bringup.values.finding import Severity
 from bringup.values.model import Mixer
 
 CONFIGS = Path(__file__).parents[4] / "shared" / "data" / "model_configs"
@@ -463,7 +464,9 @@ def test_mistrals_own_params_file():
 def test_an_unknown_architecture_is_read_as_far_as_it_goes_and_says_so():
     model = read(model_type="brand_new", architectures=["BrandNewForCausalLM"])
     assert kinds(model) == {"full": 4}
-    assert "brand_new" in model.notes[0]
+    (finding,) = model.findings
+    assert (finding.id, finding.severity) == ("model.architecture", Severity.UNKNOWN)
+    assert "brand_new" in finding.summary
     latent = read(**{**MLA, "model_type": "brand_new", "architectures": ["BrandNewForCausalLM"]})
     assert kinds(latent) == {"mla": 4}
     by_class = read(model_type="absent")

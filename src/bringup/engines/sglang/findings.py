@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bringup.engines.sglang.flag_names import KNOWN
+from bringup.engines.sglang.flag_versions import had, lacks
 from bringup.engines.sglang.settings import Settings
 from bringup.planner.kv_sglang import SglangPools
+from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
 from bringup.units import bytes_text
 from bringup.values.engine import EngineSpec
@@ -44,15 +46,26 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *_unknown_cache(account),
         *_foreign_drafts(account),
         *_free_reserve(account),
-        *flag_findings(account.task.spec),
+        *_contradictions(account),
+        *_formats(account),
+        *flag_findings(account.task.spec, account.settings.version),
         *others,
     )
 
 
-def flag_findings(spec: EngineSpec) -> Iterator[Finding]:
-    """A note for every unknown flag, with the nearest that is known."""
+def flag_findings(spec: EngineSpec, version: Version) -> Iterator[Finding]:
+    """A note for every unknown flag with the nearest that is known, a failure for those yet to come."""
     for name in spec.flags:
-        if name in KNOWN:
+        last = lacks(name, version)
+        if last is not None:
+            yield Finding(
+                id="flags.version",
+                severity=Severity.FAILURE,
+                summary=f"SGLang {'.'.join(map(str, version))} has no `{name}`",
+                expected=f"a version after {'.'.join(map(str, last))}",
+                explanation="SGLang ends with a usage message where it does not know a flag",
+            )
+        if name in KNOWN or had(name, version):
             continue
         from difflib import get_close_matches  # noqa: PLC0415 - start-up time: hardly a plan needs it
 
@@ -86,6 +99,66 @@ def _layout(account: Account) -> Iterator[Finding]:
             summary=f"{copies} replicas of attention do not divide {layout.tensor_parallel} ranks",
             explanation="SGLang refuses to start with it",
         )
+
+
+def _contradictions(account: Account) -> Iterator[Finding]:
+    """Settings that SGLang refuses beside each other, or that do not mean what they seem to.
+
+    Source: SGLang 0.5.23 `arg_groups/parallel_hook.py`, `configs/model_config.py`.
+    """
+    settings, flags = account.settings, account.settings.flags
+    tp, groups = settings.layout.tensor_parallel, settings.expert_groups
+    if tp % groups:
+        yield Finding(
+            id="settings.expert_parallel",
+            severity=Severity.FAILURE,
+            summary=f"--ep-size {groups} does not divide --tp-size {tp}",
+            explanation="experts are spread over the tensor parallel ranks",
+            fixes=(Fix(type="flag", name="--ep-size", old=str(groups), new=str(tp)),),
+        )
+    if "--enable-dp-attention" in flags and settings.attention_data_parallel == 1:
+        yield Finding(
+            id="settings.attention_replicas",
+            severity=Severity.WARNING,
+            summary="--enable-dp-attention does nothing without --dp-size above 1",
+            fixes=(Fix(type="flag", name="--dp-size", old="1", new=str(tp)),),
+        )
+    if settings.context > settings.model_length and not _allows_longer(account.task.spec):
+        yield Finding(
+            id="settings.context_length",
+            severity=Severity.FAILURE,
+            summary=f"--context-length {settings.context:,} is above the model's {settings.model_length:,}",
+            explanation="SGLang refuses it unless SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 is set",
+            fixes=(
+                Fix(
+                    type="flag",
+                    name="--context-length",
+                    old=str(settings.context),
+                    new=str(settings.model_length),
+                ),
+            ),
+        )
+
+
+def _allows_longer(spec: EngineSpec) -> bool:
+    value = spec.environment.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "")
+    return value.lower() in ("1", "true", "yes")
+
+
+def _formats(account: Account) -> Iterator[Finding]:
+    """Number formats of weights and cache that the card has no way to run."""
+    card, form = account.task.gpus.card, account.task.model.quantization
+    wanted = {form.scheme.split("_")[0]: "weights"} if form is not None else {}
+    if account.pools.cache_dtype.startswith("fp8"):
+        wanted["fp8"] = "weights and KV cache" if "fp8" in wanted else "KV cache"
+    for name, what in wanted.items():
+        if dict(card.formats).get(name, "").startswith("no"):
+            yield Finding(
+                id=f"format.{name}",
+                severity=Severity.WARNING,
+                summary=f"{card.name} has no {name.upper()} arithmetic ({what})",
+                explanation="SGLang unpacks them to 16 bits where it has a kernel for that, else it refuses",
+            )
 
 
 def _share(account: Account) -> Iterator[Finding]:

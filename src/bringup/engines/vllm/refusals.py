@@ -40,7 +40,13 @@ def layout_findings(weights: Weights, layout: Layout, gpus: Gpus) -> list[Findin
 
 def settings_findings(settings: Settings, model: ModelSpec, gpus: Gpus) -> list[Finding]:
     """Settings that vLLM refuses, or that do not mean what they seem to."""
-    return [*_batch(settings), *_length(settings), *_share(settings), *_formats(settings, model, gpus)]
+    return [
+        *_batch(settings),
+        *_whole_prompts(settings),
+        *_length(settings),
+        *_share(settings),
+        *_formats(settings, model, gpus),
+    ]
 
 
 def _batch(settings: Settings) -> Iterator[Finding]:
@@ -53,6 +59,28 @@ def _batch(settings: Settings) -> Iterator[Finding]:
             explanation="vLLM refuses to start with it",
             fixes=(Fix(type="flag", name="--max-num-seqs", old=str(batch.sequences), new=str(batch.tokens)),),
         )
+
+
+def _whole_prompts(settings: Settings) -> Iterator[Finding]:
+    """Without chunks the longest prompt has to pass in one step."""
+    if settings.has_chunked_prefill or settings.batch.tokens >= settings.max_model_len:
+        return
+    yield Finding(
+        id="settings.chunked_prefill",
+        severity=Severity.FAILURE,
+        summary=f"--max-num-batched-tokens {settings.batch.tokens} is below --max-model-len "
+        f"{settings.max_model_len}, and chunked prefill is off",
+        explanation="vLLM refuses to start with it: a prompt has to pass in one step",
+        fixes=(
+            Fix(
+                type="flag",
+                name="--max-num-batched-tokens",
+                old=str(settings.batch.tokens),
+                new=str(settings.max_model_len),
+                cost="a larger activation peak, so a smaller cache",
+            ),
+        ),
+    )
 
 
 def _length(settings: Settings) -> Iterator[Finding]:
@@ -100,7 +128,7 @@ def _formats(settings: Settings, model: ModelSpec, gpus: Gpus) -> Iterator[Findi
     if settings.kv_cache_dtype.startswith("fp8"):
         wanted["fp8"] = "weights and KV cache" if "fp8" in wanted else "KV cache"
     for name, what in wanted.items():
-        if known.get(name) == "no":
+        if known.get(name, "").startswith("no"):
             yield Finding(
                 id=f"format.{name}",
                 severity=Severity.WARNING,

@@ -83,6 +83,7 @@ class Settings:
     has_v2_runner: bool
     has_custom_all_reduce: bool
     has_vision: bool
+    has_chunked_prefill: bool
     speculation: Speculation | None
     loads_mtp: bool  # the model's own drafting layers
 
@@ -116,6 +117,7 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         has_v2_runner=_has_v2_runner(environment, version),
         has_custom_all_reduce=switch(flags, "--disable-custom-all-reduce") is not True,
         has_vision=_has_vision(flags, model),
+        has_chunked_prefill=switch(flags, "--enable-chunked-prefill") is not False,
         speculation=speculation,
         loads_mtp=_loads_mtp(speculation),
     )
