@@ -116,18 +116,53 @@ def test_a_latent_is_on_every_rank_and_its_blocks_are_larger() -> None:
     assert token_bytes(model, settings) == 32 * (512 + 64)
 
 
+@pytest.mark.parametrize(
+    ("layers", "kv_heads", "head_dim", "size"),
+    [(36, 8, 64, 73728), (30, 3, 64, 23040)],  # gpt-oss-120b, whose windows are kept in full; SmolLM2-135M
+)
+def test_bytes_of_a_token_that_servers_logged(layers: int, kv_heads: int, head_dim: int, size: int) -> None:
+    heads = Attention(query_heads=64, kv_heads=kv_heads, head_dim=head_dim, v_head_dim=head_dim)
+    mixers = (Mixer.SLIDING, Mixer.FULL)
+    model = replace(
+        MODEL,
+        layers=tuple(replace(MODEL.layers[0], mixer=mixers[n % 2], attention=heads) for n in range(layers)),
+    )
+    assert token_bytes(model, settings_of(read("trtllm-serve m"), model, CARD)) == size
+
+
+def test_bytes_of_a_latent_of_eight_bits_that_a_server_logged() -> None:
+    layer = replace(MODEL.layers[0], mixer=Mixer.MLA, attention=LATENT)
+    model = replace(MODEL, layers=(layer,) * 61)
+    settings = settings_of(read("trtllm-serve m --tp_size 8 --kv_cache_dtype fp8"), model, CARD)
+    assert token_bytes(model, settings) == 35136
+
+
+def test_whole_blocks_that_a_server_logged() -> None:
+    plan = planned("trtllm-serve m", file="kv_cache_config:\n  max_tokens: 86711\n")
+    assert (plan.kv.tokens, plan.kv.blocks) == (86720, 2710)
+
+
 def test_the_cache_is_a_share_of_what_is_free_in_whole_blocks() -> None:
     plan = planned("trtllm-serve m")
     held = sum(one.bytes for one in plan.ledger if one.name not in ("reserved", "kv_pool", "free"))
     free = CARD.cuda_total - held
     assert plan.kv.available_bytes == round(0.9 * free)
-    assert plan.kv.tokens == int(0.9 * free) // 131072 // 32 * 32
+    assert plan.kv.tokens == -(-(int(0.9 * free) // 131072) // 32) * 32
     assert plan.kv.low_tokens < plan.kv.tokens < plan.kv.high_tokens
+
+
+def test_the_largest_step_comes_again_after_the_cache_is_made() -> None:
+    plan = planned("trtllm-serve m --max_num_tokens 16384")
+    (step,) = plan.upcoming
+    lines = {one.name: one.bytes for one in plan.ledger}
+    assert (step.flag, step.value, step.bytes) == ("--max_num_tokens", 16384, lines["activations"])
+    assert plan.share is not None
+    assert plan.kv.available_bytes == round(plan.share.value * plan.share.base)
 
 
 def test_a_limit_in_tokens() -> None:
     plan = planned("trtllm-serve m", file="kv_cache_config:\n  max_tokens: 10000\n")
-    assert plan.kv.tokens == 9984  # whole blocks of 32
+    assert plan.kv.tokens == 10016  # whole blocks of 32
     assert plan.fits
 
 
@@ -219,7 +254,9 @@ def test_every_account_adds_up_and_more_memory_is_never_fewer_tokens(
         assert sum(part.bytes for part in found[-1].ledger) == card.memory_total
     less, rich = found
     assert less.kv.tokens <= rich.kv.tokens
-    assert less.kv.tokens * less.kv.bytes_per_token <= max(0, less.kv.available_bytes) + 1
+    assert (
+        less.kv.tokens * less.kv.bytes_per_token <= max(0, less.kv.available_bytes) + less.kv.bytes_per_block
+    )
     assert less.kv.low_tokens <= less.kv.tokens <= less.kv.high_tokens
 
 

@@ -213,5 +213,6 @@ def _not_measured() -> Finding:
     return Finding(
         id="plan.estimate",
         severity=Severity.NOTE,
-        summary="everything but the size of a token is an estimate: no start of TensorRT-LLM was measured",
+        summary="weights, activations and what lies outside the allocator are estimates for TensorRT-LLM",
+        explanation="the bytes of a token, the rule for the cache and its blocks agree with public logs",
     )

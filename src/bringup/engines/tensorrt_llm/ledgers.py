@@ -4,8 +4,9 @@ The engine loads, runs its largest step once and takes `free_gpu_memory_fraction
 then. Other processes and the context are in what is taken, as `cudaMemGetInfo` counts the whole card.
 
 Source: TensorRT-LLM 1.2, `_torch/pyexecutor/_util.py` (`KvCacheCreator.configure_kv_cache_capacity`) and
-`resource_manager.py` (`get_cache_bytes_per_token`). No start-up log of it was at hand: nothing here is
-measured.
+`resource_manager.py` (`get_cache_bytes_per_token`). Three public start-up logs (1.1.0rc3, gpt-oss-120b on a
+DGX Spark; SmolLM2-135M; DeepSeek with a cache of eight bits) have these bytes of a token, this rule for the
+cache and these whole blocks; the parts that the rule is fed with are estimates.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from bringup.planner.workspace import (
 from bringup.units import GIB, bytes_text
 from bringup.values.finding import Severity, worst
 from bringup.values.model import Layer, Mixer, ModelSpec
-from bringup.values.plan import Gpus, KvPlan, LayoutPlan, LedgerLine, Origin, PlanTask
+from bringup.values.plan import Card, Gpus, KvPlan, LayoutPlan, LedgerLine, Origin, PlanTask, Share, Upcoming
 
 _NINE_IN_TEN = 1.64  # a line's bounds are kept by two starts of three; those of the pool by nine of ten
 _GRAPH_BATCH = 128  # cuda_graph_config.max_batch_size
@@ -45,6 +46,7 @@ class Need:
 
     weights: Estimate
     context: Estimate
+    system: Estimate
     communication: Estimate
     kernels: Estimate
     activations: Estimate
@@ -56,6 +58,7 @@ class Need:
         """Every part, in the order of the account."""
         return (
             self.context,
+            self.system,
             self.communication,
             self.weights,
             self.states,
@@ -100,11 +103,38 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
         command=task.spec.argv,
         context=context,
         requests=requests,
+        upcoming=_upcoming(settings, need),
+        share=Share(
+            flag="--kv_cache_free_gpu_memory_fraction",
+            value=settings.fraction,
+            base=task.gpus.card.cuda_total
+            - task.gpus.used_by_others
+            - sum(part.bytes for part in need.parts),
+        ),
+    )
+
+
+def _upcoming(settings: Settings, need: Need) -> tuple[Upcoming, ...]:
+    """The largest step again: what the trial run took was given back before the cache was made."""
+    step = need.activations
+    return (
+        Upcoming(
+            name="the first full step",
+            bytes=step.bytes,
+            low=step.low,
+            high=step.high,
+            piece=step.bytes // 2,  # guess: it is at least two buffers
+            flag="--max_num_tokens",
+            value=settings.step_tokens,
+        ),
     )
 
 
 def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
-    """How TensorRT-LLM holds weights: taken to be as SGLang does. guess: no log of it was at hand."""
+    """How TensorRT-LLM holds weights: taken to be as SGLang does, MXFP4 padded for CUTLASS.
+
+    Seen: 63.52 GiB of gpt-oss-120b, whose files have 60.8; 63.6 are predicted. For all else a guess.
+    """
     capability = task.gpus.card.compute_capability or ""
     rules = sglang_rules(compute_capability=capability if capability[:1].isdigit() else None)
     return replace(
@@ -113,6 +143,7 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         attention_data_parallel=settings.attention_data_parallel,
         expert_groups=settings.expert_groups,
         vocabulary_padding=1,
+        mxfp4_backend="flashinfer_cutlass",
     )
 
 
@@ -171,11 +202,27 @@ def _need(task: PlanTask, settings: Settings, weights: Weights) -> Need:
     return Need(
         weights=held,
         context=context_memory(),
+        system=_system(task.gpus.card, held),
         communication=communication_memory(ranks, platform),
         kernels=late_memory(layout.tensor_parallel, platform),
         activations=replace(peak, low=round(0.6 * peak.bytes), high=2 * peak.bytes + GIB),
         graphs=graph_memory(task.model, min(settings.batch, _GRAPH_BATCH), is_eager=not settings.has_graphs),
         states=_states(task.model, settings),
+    )
+
+
+def _system(card: Card, weights: Estimate) -> Estimate:
+    """What the operating system holds where it shares the GPU's memory; the files that were read count in it.
+
+    Seen: 49.3 GiB outside of torch after 63 GB of weights were read, on a DGX Spark, one start.
+    """
+    if not platform_of(card).is_unified:
+        return exact(0, "memory of its own")
+    return Estimate(
+        bytes=9 * GIB,
+        low=4 * GIB,
+        high=9 * GIB + weights.bytes,
+        formula="the operating system, its programs and the files it keeps in memory, 9 GiB and more",
     )
 
 
@@ -188,11 +235,10 @@ def _kv(task: PlanTask, settings: Settings, need: Need) -> KvPlan:
     rate = token_bytes(task.model, settings)
 
     def pool(left: float) -> int:
-        """Tokens in whole blocks of what is left free."""
-        if not rate:
-            return 0
-        tokens = int(max(0.0, left) * settings.fraction // rate)
-        return (min(tokens, settings.max_tokens) if settings.max_tokens else tokens) // block * block
+        """Tokens of what is left free. The last block is rounded up: 86,711 become 86,720 in a log."""
+        tokens = int(max(0.0, left) * settings.fraction // rate) if rate else 0
+        tokens = min(tokens, settings.max_tokens) if settings.max_tokens else tokens
+        return -(-tokens // block) * block
 
     tokens = pool(free)
     context = task.context or settings.context
@@ -227,6 +273,7 @@ def _ledger(task: PlanTask, need: Need, kv: KvPlan) -> tuple[LedgerLine, ...]:
     lines = [
         line("reserved", reserved, Origin.MEASURED if card.is_cuda_total_measured else Origin.ESTIMATE),
         line("other_processes", exact(gpus.used_by_others, "as given"), Origin.MEASURED),
+        line("system", need.system),
         line("context", need.context),
         line("communication", need.communication),
         line("weights", need.weights),
