@@ -25,7 +25,8 @@ class Choice:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What fewer and more GPUs would give, in words."""
-        return tuple(_told(self.layouts[0], other) for other in self.neighbours)
+        best = self.layouts[0]
+        return (*(_told(best, other) for other in self.neighbours), *_without_stages(best, self.layouts))
 
 
 def choose(task: PlanTask, layouts: Iterable[Layout], look: Look, order: Order | None = None) -> Choice:
@@ -110,6 +111,29 @@ def _neighbour(side: str, plan: LayoutPlan) -> Neighbour:
         context=plan.context,
         requests=plan.requests,
         tokens=plan.kv.tokens,
+    )
+
+
+def _without_stages(best: LayoutPlan, fitting: Sequence[LayoutPlan]) -> tuple[Finding, ...]:
+    """The layout without pipeline stages on as many GPUs: it holds less and answers each one sooner."""
+    if best.layout.pipeline_parallel == 1 or best.layout.detail:
+        return ()
+    others = [
+        plan
+        for plan in fitting
+        if plan.layout.pipeline_parallel == 1 and plan.layout.gpus == best.layout.gpus and plan.fits
+    ]
+    if not others:
+        return ()
+    other = max(others, key=lambda plan: plan.requests)
+    return (
+        Finding(
+            id="layout.without_stages",
+            severity=Severity.NOTE,
+            summary=f"{layout_text(other.layout)} would hold {other.requests:.1f} requests of "
+            f"{other.context:,} tokens on the same GPUs, without stages",
+            explanation="a request passes all stages one after the other: they hold more, and are no faster",
+        ),
     )
 
 

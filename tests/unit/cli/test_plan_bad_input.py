@@ -246,6 +246,19 @@ def test_what_does_not_divide_is_refused_with_the_reason(run, folder, changes, w
     assert any(words in one for one in found), found
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("card", "code"), [("1x Tesla V100-SXM2-32GB", EXIT_NO_FIT), ("1x RTX 4090", EXIT_OK)]
+)
+def test_a_format_for_which_the_card_has_no_kernel_is_refused(run, folder, engine, card, code):
+    form = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": form}))
+    own = ("m", "--model-config", folder / "config.json", "--gpus", card, "--engine", engine)
+    found, out, _ = run(*own, "--gpu-memory-mib", 24564, "--json")
+    refused = [one for one in json.loads(out)["layouts"][0]["findings"] if one["id"] == "format.fp8"]
+    assert (found, bool(refused)) == (code, code == EXIT_NO_FIT)
+
+
 def test_a_length_above_the_pool_names_the_longest_that_fits(run, folder):
     config = {**CONFIG, "max_position_embeddings": 100_000_000}
     (folder / "config.json").write_text(json.dumps(config))

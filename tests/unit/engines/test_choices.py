@@ -113,6 +113,19 @@ def test_more_gpus_than_there_are_are_told_when_nothing_fits() -> None:
     assert larger.fits
 
 
+def test_a_choice_of_stages_names_the_layout_without() -> None:
+    latent = replace(ATTENTION, kv_heads=48, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128)
+    plan = chosen(SGLANG, "sglang", 8, 22_000, model=model(attention=latent))
+    best = plan.layouts[0].layout
+    assert best.pipeline_parallel > 1
+    (told,) = [one.summary for one in plan.findings if one.id == "layout.without_stages"]
+    named = [one for one in plan.layouts if told.startswith(f"{layout_text(one.layout)} would")]
+    assert [(one.layout.pipeline_parallel, one.layout.gpus) for one in named] == [(1, best.gpus)]
+    flat = chosen(VLLM, "vllm", 4, 80_000)
+    assert flat.layouts[0].layout.pipeline_parallel == 1
+    assert not any(one.id == "layout.without_stages" for one in flat.findings)
+
+
 def test_attention_replicas_hold_more_requests_of_one_latent() -> None:
     latent = replace(ATTENTION, kv_heads=48, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128)
     plan = chosen(SGLANG, "sglang", 8, 80_000, model=model(attention=latent))

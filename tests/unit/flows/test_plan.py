@@ -7,7 +7,7 @@ import pytest
 
 from bringup.errors import HostError, UsageError
 from bringup.flows.host_gpus import gpus_as_seen
-from bringup.flows.plan import PlanRequest, plan
+from bringup.flows.plan import ENGINES, PlanRequest, plan
 from bringup.transport.catalogue import load_cards
 from bringup.units import MIB
 from bringup.values.host import Gpu
@@ -51,6 +51,7 @@ def test_a_command_is_planned_exactly(config: Path) -> None:
         ("python3 -m sglang.launch_server --model-path org/m --tp 2", "sglang"),
         ("sglang serve org/m --tp-size=2", "sglang"),
         ("llama-server -hf org/m -c 4096 -sm row", "llama_cpp"),
+        ("env A=1 trtllm-serve org/m --tp_size 2 --max_seq_len 4096", "tensorrt_llm"),
     ],
 )
 def test_every_engine_plans_its_own_command(config: Path, line: str, engine: str) -> None:
@@ -63,6 +64,31 @@ def test_every_engine_plans_its_own_command(config: Path, line: str, engine: str
 def test_without_a_command_layouts_are_chosen(config: Path) -> None:
     found = plan(request(config, "", model="org/m"))
     assert found.layouts[0].command[:3] == ("vllm", "serve", "org/m")
+
+
+@pytest.mark.parametrize(
+    ("engine", "start"),
+    [
+        ("vllm", "vllm serve org/m"),
+        ("sglang", "python -m sglang.launch_server --model-path org/m"),
+        ("llama.cpp", "llama-server --hf-repo org/m"),
+        ("tensorrt-llm", "trtllm-serve org/m"),
+    ],
+)
+def test_every_engine_chooses_layouts(config: Path, engine: str, start: str) -> None:
+    found = plan(request(config, "", model="org/m", engine=engine, engine_version=None, context=4096))
+    assert found.engine == ENGINES[engine]
+    assert found.fits
+    assert " ".join(found.layouts[0].command).startswith(start)
+
+
+def test_the_file_of_trtllm_serve_is_read(config: Path, tmp_path: Path) -> None:
+    flags = tmp_path / "serve.yaml"
+    flags.write_text("tensor_parallel_size: 2\nkv_cache_config:\n  dtype: fp8\n")
+    for spelled in ("--config", "--extra_llm_api_options"):
+        found = plan(request(config, f"trtllm-serve org/m {spelled} {flags}"))
+        assert found.layouts[0].layout.tensor_parallel == 2
+        assert found.layouts[0].kv.cache_dtype == "fp8"
 
 
 def test_the_settings_file_of_the_engine_is_read(config: Path, tmp_path: Path) -> None:

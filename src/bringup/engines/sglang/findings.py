@@ -152,11 +152,14 @@ def _formats(account: Account) -> Iterator[Finding]:
     if account.pools.cache_dtype.startswith("fp8"):
         wanted["fp8"] = "weights and KV cache" if "fp8" in wanted else "KV cache"
     for name, what in wanted.items():
-        if dict(card.formats).get(name, "").startswith("no"):
+        how = dict(card.formats).get(name, "")
+        if how.startswith("no"):
+            is_refused = how == "no" and what.startswith("weights")
             yield Finding(
                 id=f"format.{name}",
-                severity=Severity.WARNING,
-                summary=f"{card.name} has no {name.upper()} arithmetic ({what})",
+                severity=Severity.FAILURE if is_refused else Severity.WARNING,
+                summary=f"{card.name} has no {name.upper()} arithmetic ({what})"
+                + ("" if how == "no" else f": {how}"),
                 explanation="SGLang unpacks them to 16 bits where it has a kernel for that, else it refuses",
             )
 

@@ -45,6 +45,8 @@ def spec_for(task: PlanTask, layout: Layout) -> EngineSpec:
     }
     flags = dict(task.spec.flags)
     flags |= {name: str(size) for name, size in sizes.items() if size > 1}
+    if task.concurrency is not None and any(layer.state is not None for layer in task.model.layers):
+        flags["--max_batch_size"] = str(task.concurrency)  # as many states are made at the start
     if task.context is not None:
         flags |= {"--max_seq_len": str(task.context), "--enable_chunked_prefill": ""}
     return replace(task.spec, flags=flags, tensor_parallel_size=layout.tensor_parallel)

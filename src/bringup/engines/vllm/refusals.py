@@ -128,11 +128,15 @@ def _formats(settings: Settings, model: ModelSpec, gpus: Gpus) -> Iterator[Findi
     if settings.kv_cache_dtype.startswith("fp8"):
         wanted["fp8"] = "weights and KV cache" if "fp8" in wanted else "KV cache"
     for name, what in wanted.items():
-        if known.get(name, "").startswith("no"):
+        how = known.get(name, "")
+        if how.startswith("no"):
+            # Source: vLLM 0.33.0 `config/vllm.py`, `get_min_capability`: below it there is no kernel at all.
+            is_refused = how == "no" and what.startswith("weights")
             yield Finding(
                 id=f"format.{name}",
-                severity=Severity.WARNING,
-                summary=f"{gpus.card.name} has no {name.upper()} arithmetic ({what})",
-                explanation="vLLM unpacks them to 16 bits for every step where it has a kernel for that, and "
-                "refuses where it has none",
+                severity=Severity.FAILURE if is_refused else Severity.WARNING,
+                summary=f"{gpus.card.name} has no {name.upper()} arithmetic ({what})"
+                + ("" if how == "no" else f": {how}"),
+                explanation="vLLM refuses weights without a kernel for the card, and unpacks the rest to 16 "
+                "bits for every step",
             )
