@@ -1,6 +1,7 @@
 """What an engine would refuse to start with: sizes that a layout does not divide."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from bringup.planner.formats import Matrix
 from bringup.planner.ignored import format_of
@@ -12,6 +13,7 @@ from bringup.values.model import Layer, ModelSpec, Quantization
 from bringup.values.plan import Layout
 
 
+@lru_cache(maxsize=1024)  # asked when layouts are chosen, and again with the weights
 def refusals(model: ModelSpec, layout: Layout, rules: WeightRules) -> tuple[Finding, ...]:
     """A failure for every size that does not divide, each said once."""
     ranks = spread(layout, rules)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -75,6 +76,7 @@ def release(version: str | None) -> Version | None:
         return None
 
 
+@lru_cache(maxsize=256)  # versions times kinds of cards
 def vllm_rules(
     version: str | None, *, compute_capability: str | None = None, is_rocm: bool = False
 ) -> WeightRules:

@@ -6,6 +6,7 @@ that a forward pass of vLLM 0.33.0 holds at once (`models/*.py`, `fused_moe/modu
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bringup.units import GIB, KIB, MIB
 from bringup.values.model import Attention, Layer, LinearState, Mixer, Mlp, ModelSpec
@@ -42,6 +43,7 @@ def exact(size: int, formula: str) -> Estimate:
     return Estimate(bytes=size, low=size, high=size, formula=formula)
 
 
+@lru_cache(maxsize=1024)  # layouts of a model times steps; every pipeline stage asks
 def forward_peak(model: ModelSpec, layout: Layout, step: StepSize) -> Estimate:
     """Bytes that the layers hold at once while one step of `step.tokens` passes: the greediest layer decides.
 
