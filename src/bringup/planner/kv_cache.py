@@ -184,9 +184,7 @@ def _printed_tokens(
 
 
 def _block_tokens(layout: KvLayout) -> int | None:
-    return min(
-        (cache.block_tokens for group in layout.kinds or layout.groups for cache in group), default=None
-    )
+    return min((cache.block_tokens for group in layout.groups for cache in group), default=None)
 
 
 def _marginal_bytes(layout: KvLayout) -> float:

@@ -8,6 +8,7 @@ that a forward pass of vLLM 0.33.0 holds at once (`models/*.py`, `fused_moe/modu
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bringup.planner.layer_kinds import layer_kinds
 from bringup.units import GIB, KIB, MIB
 from bringup.values.model import Attention, Layer, LinearState, Mixer, Mlp, ModelSpec
 from bringup.values.plan import Card, Layout
@@ -50,7 +51,9 @@ def forward_peak(model: ModelSpec, layout: Layout, step: StepSize) -> Estimate:
     Residual and normed input, and beside them either what attention holds (queries, keys, values, its
     output) or what the MLP does (gate and up, their product; of experts the workspaces for every chosen one).
     """
-    most = max((_layer_peak(layer, model, layout, step.tokens) for layer in model.layers), default=(0, ""))
+    most = max(
+        (_layer_peak(layer, model, layout, step.tokens) for layer in layer_kinds(model)), default=(0, "")
+    )
     kept = step.tokens * 4 * model.hidden_size * _ELEMENT
     words = f"{step.tokens:,} tokens x {_ELEMENT} B x 4 x {model.hidden_size:,} + {most[1]}"
     return estimate(kept + most[0], words)
