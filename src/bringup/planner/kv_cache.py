@@ -5,6 +5,7 @@ Source: vLLM 0.33.0, `v1/core/kv_cache_utils.py`, `get_kv_cache_configs` and `ge
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import ceil
 
 from bringup.planner.kv_formats import cache_dtype
@@ -17,6 +18,7 @@ from bringup.values.model import ModelSpec
 from bringup.values.plan import KvPlan, Layout
 
 
+@lru_cache(maxsize=1024)  # layouts of a model times kinds of cards: a block costs what it costs
 def kv_layout(model: ModelSpec, layout: Layout, rules: KvRules) -> KvLayout:
     """Layers in groups, and the bytes of a block on every pipeline stage."""
     dcp = layout.decode_context_parallel
@@ -199,7 +201,7 @@ def _fixed_blocks(layout: KvLayout) -> int:
     """Blocks that every long request takes beside those that grow with it."""
     return sum(
         max(pages_needed(cache, cache.window + layout.in_flight_tokens, layout) for cache in group)
-        for group in layout.groups
+        for group in layout.kinds or layout.groups
         if group[0].kind not in (CacheKind.FULL, CacheKind.MLA)
     )
 

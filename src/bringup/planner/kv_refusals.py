@@ -40,7 +40,9 @@ def refuse_sequences(layout: KvLayout, blocks: int, rules: KvRules) -> str | Non
 
     Source: vLLM 0.20.2 to 0.33.0, `config/compilation.py`, "exceeds available Mamba cache blocks".
     """
-    has_states = any(cache.kind is CacheKind.STATE for group in layout.groups for cache in group)
+    has_states = any(
+        cache.kind is CacheKind.STATE for group in layout.kinds or layout.groups for cache in group
+    )
     if not has_states or not rules.has_graphs or not rules.max_num_seqs:
         return None
     if blocks >= rules.max_num_seqs or not has_rule(rules.version, KvRule.REFUSES_FEW_STATES):

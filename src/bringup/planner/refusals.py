@@ -1,9 +1,11 @@
 """What an engine would refuse to start with: sizes that a layout does not divide."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from bringup.planner.formats import Matrix
 from bringup.planner.ignored import format_of
+from bringup.planner.layer_kinds import layer_kinds
 from bringup.planner.spread import WHOLE, Spread, spread
 from bringup.planner.tensors import layer_tensors
 from bringup.planner.weight_rules import WeightRules
@@ -12,6 +14,7 @@ from bringup.values.model import Layer, ModelSpec, Quantization
 from bringup.values.plan import Layout
 
 
+@lru_cache(maxsize=1024)  # asked when layouts are chosen, and again with the weights
 def refusals(model: ModelSpec, layout: Layout, rules: WeightRules) -> tuple[Finding, ...]:
     """A failure for every size that does not divide, each said once."""
     ranks = spread(layout, rules)
@@ -19,7 +22,7 @@ def refusals(model: ModelSpec, layout: Layout, rules: WeightRules) -> tuple[Find
     if layout.pipeline_parallel > len(model.layers):
         finding = _refusal("stages", f"{layout.pipeline_parallel} stages for {len(model.layers)} layers")
         found[finding.summary] = finding
-    for layer in _kinds(model):
+    for layer in layer_kinds(model):
         for finding in (
             *_heads(layer, ranks),
             *_experts(layer, ranks, rules),
@@ -28,18 +31,6 @@ def refusals(model: ModelSpec, layout: Layout, rules: WeightRules) -> tuple[Find
         ):
             found.setdefault(finding.summary, finding)
     return tuple(found.values())
-
-
-def _kinds(model: ModelSpec) -> list[Layer]:
-    """One layer of each kind; all of them where names decide the number format."""
-    seen: set[tuple[object, ...]] = set()
-    kinds: list[Layer] = []
-    for layer in model.layers:
-        key = (layer.mixer, layer.attention, layer.state, layer.mlp)
-        if key not in seen:
-            seen.add(key)
-            kinds.append(layer)
-    return kinds
 
 
 def _refusal(what: str, summary: str, explanation: str = "") -> Finding:

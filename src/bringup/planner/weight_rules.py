@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from packaging.version import InvalidVersion, Version
-
+from bringup.planner.kv_versions import Version, read_version
 from bringup.units import GIB, MIB
 
 
@@ -61,20 +61,7 @@ MXFP4_PADDING: Mapping[str, Padding] = {
 }
 
 
-def release(version: str | None) -> Version | None:
-    """The version without what follows the release number; None where it is not one.
-
-    >>> str(release("0.20.2rc1.dev249+glm")), release("nightly")
-    ('0.20.2', None)
-    """
-    if version is None:
-        return None
-    try:
-        return Version(Version(version).base_version)
-    except InvalidVersion:
-        return None
-
-
+@lru_cache(maxsize=256)  # versions times kinds of cards
 def vllm_rules(
     version: str | None, *, compute_capability: str | None = None, is_rocm: bool = False
 ) -> WeightRules:
@@ -83,17 +70,17 @@ def vllm_rules(
     >>> vllm_rules("0.13.0").split_limit is None, vllm_rules("0.32.0").split_limit
     (True, 20971520)
     """
-    known = release(version)
+    known = read_version(version)
     rules = WeightRules()
-    if known is None or known >= Version("0.21"):
+    if known is None or known >= (0, 21, 0):
         # Source: vLLM 0.21.0 `gpu_worker.py`: the split size is limited while weights load.
         rules = replace(rules, split_limit=20 * MIB)
-    if known is not None and known < Version("0.32"):
+    if known is not None and known < (0, 32, 0):
         rules = replace(rules, pads_fp8_experts=False)  # Source: vLLM 0.32.0 `fp8.py`
     if is_rocm:
         return _rocm(rules, known)
     rules = replace(rules, **_card(compute_capability))
-    is_old_hopper = known is not None and known < Version("0.11") and rules.mxfp4_backend == "triton"
+    is_old_hopper = known is not None and known < (0, 11, 0) and rules.mxfp4_backend == "triton"
     # vLLM 0.10.1 on H100 says in its log that it falls back to Marlin; 0.14.1 does not.
     return replace(rules, mxfp4_backend="marlin") if is_old_hopper else rules
 
@@ -105,7 +92,7 @@ def _rocm(rules: WeightRules, known: Version | None) -> WeightRules:
     on top was 65 to 81 MiB in starts of 0.11 and 0.13 on a Radeon AI PRO R9700.
     """
     rules = replace(rules, mxfp4_backend="rocm")
-    if known is None or known >= Version("0.20"):
+    if known is None or known >= (0, 20, 0):
         return rules
     # The cache is not emptied before counting: two layers of MXFP4 experts, at TP1 as at TP2.
     return replace(

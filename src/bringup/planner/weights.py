@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from bringup.planner.doubts import bounds, contradiction, doubts
 from bringup.planner.formats import Matrix
@@ -83,6 +84,7 @@ def stage_layers(layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True))
 
 
+@lru_cache(maxsize=1024)  # layouts of a model times kinds of cards: most cards hold weights alike
 def weights_per_rank(model: ModelSpec, layout: Layout, rules: WeightRules) -> Weights:
     """Bytes of weights on one GPU of each pipeline stage, as the engine counts them after loading."""
     split = stage_layers(len(model.layers), layout.pipeline_parallel)

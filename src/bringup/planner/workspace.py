@@ -6,7 +6,9 @@ that a forward pass of vLLM 0.33.0 holds at once (`models/*.py`, `fused_moe/modu
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+from bringup.planner.layer_kinds import layer_kinds
 from bringup.units import GIB, KIB, MIB
 from bringup.values.model import Attention, Layer, LinearState, Mixer, Mlp, ModelSpec
 from bringup.values.plan import Card, Layout
@@ -42,13 +44,16 @@ def exact(size: int, formula: str) -> Estimate:
     return Estimate(bytes=size, low=size, high=size, formula=formula)
 
 
+@lru_cache(maxsize=1024)  # layouts of a model times steps; every pipeline stage asks
 def forward_peak(model: ModelSpec, layout: Layout, step: StepSize) -> Estimate:
     """Bytes that the layers hold at once while one step of `step.tokens` passes: the greediest layer decides.
 
     Residual and normed input, and beside them either what attention holds (queries, keys, values, its
     output) or what the MLP does (gate and up, their product; of experts the workspaces for every chosen one).
     """
-    most = max((_layer_peak(layer, model, layout, step.tokens) for layer in model.layers), default=(0, ""))
+    most = max(
+        (_layer_peak(layer, model, layout, step.tokens) for layer in layer_kinds(model)), default=(0, "")
+    )
     kept = step.tokens * 4 * model.hidden_size * _ELEMENT
     words = f"{step.tokens:,} tokens x {_ELEMENT} B x 4 x {model.hidden_size:,} + {most[1]}"
     return estimate(kept + most[0], words)

@@ -18,6 +18,12 @@ _SHORT_TIMEOUT = 5.0  # s, of what is nice to have
 
 def cached_folder(repo: str, *, revision: str | None = None, cache: Path | None = None) -> Path | None:
     """The folder of a model in the hub's cache on this machine; None where its config is not there."""
+    from huggingface_hub import constants
+
+    folder = (cache or Path(constants.HF_HUB_CACHE)) / f"models--{repo.replace('/', '--')}"
+    if not folder.is_dir():
+        return None  # known without the rest of the library, whose import takes longer than a plan
+
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

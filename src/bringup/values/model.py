@@ -151,3 +151,10 @@ class ModelSpec:
     source: str = ""  # where the config came from
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()  # what is wrong with the files
+
+    def __hash__(self) -> int:
+        """A hash of what mostly differs, so that pure functions of a model can be remembered.
+
+        Like all records a model is never changed, its mappings included; equality compares everything.
+        """
+        return hash((self.name, self.architecture, self.source, len(self.tensors)))
