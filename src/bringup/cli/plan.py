@@ -7,7 +7,9 @@ from typing import cast
 import click
 
 from bringup import __version__
-from bringup.flows.plan import ENGINES, PlanRequest, plan
+from bringup.cli.plan_log import log_options, planned
+from bringup.flows.plan import ENGINES, PlanRequest
+from bringup.values.against_log import AgainstLog
 from bringup.values.plan import Plan
 
 
@@ -55,6 +57,7 @@ from bringup.values.plan import Plan
     metavar="PATH|ID",
     help="A folder, a GGUF file or a hub id to compare with; implies --quantizations.",
 )
+@log_options
 @click.option("--json", "format_", flag_value="json", help="The plan as JSON on standard output.")
 @click.option("--explain", is_flag=True, help="Every line with its formula in numbers.")
 @click.option("--no-color", is_flag=True, help="No colour (also: NO_COLOR).")
@@ -70,6 +73,7 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
       bringup plan Qwen/Qwen3-32B --gpus "1x RTX 5090" --quantizations --variant ./qwen3-32b-q4.gguf
       bringup plan ./my-model --host gpubox --explain
       bringup plan --gpus "2x unknown" --gpu-memory-mib 32607 -- vllm serve Qwen/Qwen3-8B
+      bringup plan --gpus "1x RTX 5090" --against-log vllm.log
 
     After `--` comes the engine's own command line: exactly that is planned. Without, every layout that
     divides is looked at, and the command to run is printed.
@@ -94,23 +98,29 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
         concurrency=_number(options["concurrency"]),
         compares_variants=options["quantizations"] is True or bool(options["variant"]),
         variants=cast("tuple[str, ...]", options["variant"]),
+        measured=_path(options["measured"]),
     )
-    found = plan(request)
+    found, against = planned(request, _path(options["against_log"]))
     if options["format_"] == "json":
         from bringup.report.plan_json import render_plan_json  # noqa: PLC0415 - only what is printed is loaded
 
-        sys.stdout.write(render_plan_json(found))
+        sys.stdout.write(render_plan_json(found, against))
     else:
-        _print_text(found, explain=options["explain"] is True, is_plain=options["no_color"] is True)
-    ctx.exit(found.exit_code)
+        is_plain = options["no_color"] is True
+        _print_text(found, against, explain=options["explain"] is True, is_plain=is_plain)
+    ctx.exit(against.exit_code(found.exit_code) if against else found.exit_code)
 
 
-def _print_text(found: Plan, *, explain: bool, is_plain: bool) -> None:
+def _print_text(found: Plan, against: AgainstLog | None, *, explain: bool, is_plain: bool) -> None:
     from bringup.cli.output import terminal_width, use_color  # noqa: PLC0415 - the same
     from bringup.report.plan import build_plan_report  # noqa: PLC0415 - the same
     from bringup.report.text import render_text  # noqa: PLC0415 - rich costs start-up time
 
     report = build_plan_report(found, explain=explain, tool_version=__version__)
+    if against is not None:
+        from bringup.report.against_log import with_comparison  # noqa: PLC0415 - the same
+
+        report = with_comparison(report, against)
     sys.stdout.write(render_text(report, width=terminal_width(), color=use_color(is_plain=is_plain)))
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bringup.parse.log_line import LogLine
 from bringup.parse.proxy import proxies_in_front
 from bringup.values.engine import EngineSpec, EngineStatus
 from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.plan import Plan, PlanTask
+from bringup.values.start_log import StartLog
 
 KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
 HEALTH_LIMIT_S = 25.0  # SGLang's health endpoint generates a token and may take 20 s to give up
@@ -40,6 +42,18 @@ class EngineMemory:
     """
 
     plan: Callable[[PlanTask], Plan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartLogReader:
+    """How one engine's start is read from its log. Stands in its `start_log` module as `START_LOG`.
+
+    Like `EngineMemory` it is no field of `Engine`: asking a running server loads no reader of logs.
+    """
+
+    recognise: Callable[[LogLine], bool]  # only this engine writes such a line
+    begins: Callable[[LogLine], str | None]  # a mark that a process writes once in a start; None: no mark
+    read: Callable[[Sequence[LogLine]], StartLog]  # the lines of one start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

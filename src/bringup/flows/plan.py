@@ -18,6 +18,7 @@ from bringup.units import mib
 from bringup.values.engine import EngineSpec
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Gpus, Plan, PlanTask, Variants
+from bringup.values.start_log import StartLog
 
 _DEFAULT_ENGINE = "vllm"
 # As they are written on the command line, by their folder's name.
@@ -43,6 +44,7 @@ class PlanRequest:
     engine: str | None = None  # one of `ENGINES`; None: the command's, else by the model
     compares_variants: bool = False  # published forms of the model side by side
     variants: tuple[str, ...] = ()  # folders, files and hub ids to put beside
+    measured: Path | None = None  # log of an earlier start, whose figures replace estimates
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -51,12 +53,28 @@ def plan(request: PlanRequest) -> Plan:
     Raises:
         UsageError: the command, the model or the GPUs cannot be understood.
     """
+    memory, task = task_of(request)
+    found = memory.plan(task)
+    found = replace(found, findings=task.model.findings + found.findings)
+    if not request.compares_variants:
+        return found
+    return replace(found, variants=_variants(request, task, found))
+
+
+def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[EngineMemory, PlanTask]:
+    """What is to be planned, and by whose rules. `prefers_model`: MODEL goes before the command's own.
+
+    Raises:
+        UsageError: the command, the model or the GPUs cannot be understood.
+    """
     memory, spec = engine_of(request)
-    model = find_model(spec.model or request.model, config_file=request.config_file)
+    name = request.model or spec.model if prefers_model else spec.model or request.model
+    model = find_model(name, config_file=request.config_file)
     if not request.argv and request.engine is None and model.source.endswith(".gguf"):
         memory, spec = _memory("llama_cpp"), replace(spec, engine="llama_cpp")
     gpus = _gpus(request)
     task = PlanTask(
+        measured=_measured(request.measured),
         spec=replace(spec, model=spec.model or model.name),
         version=request.engine_version,
         model=model,
@@ -64,11 +82,15 @@ def plan(request: PlanRequest) -> Plan:
         context=request.context,
         concurrency=request.concurrency,
     )
-    found = memory.plan(task)
-    found = replace(found, findings=model.findings + found.findings)
-    if not request.compares_variants:
-        return found
-    return replace(found, variants=_variants(request, task, found))
+    return memory, task
+
+
+def _measured(path: Path | None) -> StartLog | None:
+    if path is None:
+        return None
+    from bringup.flows.start_log import find_start  # noqa: PLC0415 - loaded when a log is given
+
+    return find_start(path).start
 
 
 def _variants(request: PlanRequest, task: PlanTask, found: Plan) -> Variants:

@@ -3,12 +3,13 @@
 import json
 
 from bringup.report.plain import plain_record
+from bringup.values.against_log import AgainstLog
 from bringup.values.plan import KvPlan, Layout, LayoutPlan, LedgerLine, Neighbour, Plan, Variant
 
 SCHEMA = "bringup/plan/1"
 
 
-def render_plan_json(plan: Plan) -> str:
+def render_plan_json(plan: Plan, against: AgainstLog | None = None) -> str:
     """The plan as one JSON object with two-space indent and a final newline."""
     card = plan.gpus.card
     body: dict[str, object] = {
@@ -35,6 +36,10 @@ def render_plan_json(plan: Plan) -> str:
             "variants": [_variant(variant) for variant in plan.variants.found],
             "not_asked": list(plan.variants.not_asked),
         }
+    if against is not None:
+        from bringup.report.against_log import plain_comparison  # noqa: PLC0415 - only what is printed is loaded
+
+        body["against_log"] = plain_comparison(against)
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -7,6 +7,7 @@ from bringup.errors import EXIT_FINDINGS, EXIT_NO_FIT, EXIT_OK, EXIT_UNKNOWN
 from bringup.values.engine import EngineSpec
 from bringup.values.finding import Finding, Severity, worst
 from bringup.values.model import ModelSpec
+from bringup.values.start_log import StartLog
 
 
 class Origin(StrEnum):
@@ -106,6 +107,7 @@ class PlanTask:
     gpus: Gpus
     context: int | None = None  # tokens of one request that must fit
     concurrency: int | None = None  # requests of that length that must run at once
+    measured: StartLog | None = None  # an earlier start, whose figures replace estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,19 @@ Source: SGLang 0.5.23 `model_executor/model_runner.py`, `pool_configurator.py`, 
 0.5.9 and 0.5.5; the pool's end was within 0.07 GiB of 43 public start-up logs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 
 from bringup.engines.sglang.findings import Account, findings_of
 from bringup.engines.sglang.fraction import AFTER_0_5_12, NEWEST
+from bringup.engines.sglang.measured import measured_free, measured_parts
 from bringup.engines.sglang.settings import Settings, graph_count, number, settings_of
 from bringup.parse.command_line import whole_number
 from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
 from bringup.planner.ledger import line, settle
+from bringup.planner.measured import AS_LOGGED
 from bringup.planner.weight_rules import WeightRules, sglang_rules
 from bringup.planner.weights import Weights, weights_per_rank
 from bringup.planner.workspace import (
@@ -80,7 +83,8 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
     pools = sglang_pools(task.model, settings.layout, rules, max(0, budget.rest))
     running = running_requests(settings, pools)
     kv = _kv(task, settings, budget, pools, rules, running)
-    ledger = _ledger(task, settings, budget, pools, running)
+    measured = measured_parts(task, settings, running)
+    ledger = with_measured(_ledger(task, settings, budget, pools, running), measured.parts, task.gpus)
     low, high = _smi_used(task.gpus, ledger)
     context = task.context or settings.context
     copies = settings.layout.data_parallel * settings.attention_data_parallel
@@ -97,6 +101,8 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
             requests=requests,
         )
     )
+    if task.measured is not None:
+        findings += (measured.finding(task.measured),)
     starts = worst(tuple(one for one in findings if not one.id.startswith("flags."))) is not Severity.FAILURE
     return LayoutPlan(
         layout=settings.layout,
@@ -147,7 +153,7 @@ def after_pools(cuda_total: int, pre: int, fraction: float) -> int:
 def budget_of(task: PlanTask, settings: Settings, weights: Weights) -> Budget:
     """What is free at the start, what weights take of it, what the pools get."""
     gpus = task.gpus
-    pre = free_at_start(gpus, settings)
+    pre = measured_free(task, settings) or free_at_start(gpus, settings)
     heaviest = weights.heaviest
     parts = " + ".join(f"{name} {size / MIB:,.0f}" for name, size in heaviest.parts) + " MiB"
     held = Estimate(bytes=heaviest.total, low=heaviest.low, high=heaviest.high, formula=parts)
@@ -158,7 +164,8 @@ def budget_of(task: PlanTask, settings: Settings, weights: Weights) -> Budget:
     below, above = (share - min(shares)) * pre.bytes, (max(shares) - share) * pre.bytes
     less = sqrt((share * (pre.bytes - pre.low)) ** 2 + (held.high - held.bytes) ** 2)
     more = sqrt((share * (pre.high - pre.bytes)) ** 2 + (held.bytes - held.low) ** 2)
-    unseen = 0 if gpus.card.is_cuda_total_measured else round(gpus.card.cuda_total * _UNSEEN_SHARE * share)
+    is_known = gpus.card.is_cuda_total_measured or pre.formula == AS_LOGGED
+    unseen = 0 if is_known else round(gpus.card.cuda_total * _UNSEEN_SHARE * share)
     return Budget(
         pre=pre,
         weights=held,
@@ -325,6 +332,30 @@ def _ledger(
         line("activations", forward_peak(task.model, layout, step)),
     ]
     return settle(lines, card.memory_total)
+
+
+def with_measured(
+    ledger: tuple[LedgerLine, ...], parts: Mapping[str, Estimate], gpus: Gpus
+) -> tuple[LedgerLine, ...]:
+    """The account with what an earlier start measured; what was not free is one line, the context's."""
+    if not parts:
+        return ledger
+    changed = {one.name: one for one in ledger if one.name != "free"}
+    if "pre" in parts:
+        pre, total = parts["pre"], gpus.card.cuda_total - gpus.used_by_others
+        taken = Estimate(
+            bytes=total - pre.bytes,
+            low=total - pre.high,
+            high=total - pre.low,
+            formula=f"{total:,} - {pre.bytes:,} B free before the weights, as logged",
+        )
+        together = exact(0, "measured together with the context")
+        changed["context"] = line("context", taken, Origin.MEASURED)
+        changed["system"] = line("system", together, Origin.MEASURED)
+        changed["communication"] = line("communication", together, Origin.MEASURED)
+    if "graphs" in parts:
+        changed["graphs"] = line("graphs", parts["graphs"], Origin.MEASURED)
+    return settle(tuple(changed.values()), gpus.card.memory_total)
 
 
 # Source: SGLANG_FLASHINFER_WORKSPACE_SIZE, 384 MiB; 512 for some models, Triton needs next to none.

@@ -7,6 +7,7 @@ Source: vLLM 0.6.6 to 0.33.0, `v1/worker/gpu_worker.py` (`determine_available_me
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
+from bringup.engines.vllm.measured import measured_parts, with_measured
 from bringup.engines.vllm.risks import Account, findings_of, upcoming
 from bringup.engines.vllm.settings import Settings, layout_of, settings_of
 from bringup.engines.vllm.steps import StageNeed, stage_needs, weights_of
@@ -115,9 +116,9 @@ def plan_layout(task: PlanTask, layout: Layout | None = None) -> LayoutPlan:
     cache = kv_layout(task.model, chosen, rules)
     weights = weights_of(task, chosen, settings)
     requested = ceil(task.gpus.card.cuda_total * settings.utilization)
-    stages = tuple(
-        _stage(need, settings, task.gpus, requested) for need in stage_needs(task, chosen, settings, weights)
-    )
+    needs = stage_needs(task, chosen, settings, weights)
+    measured = measured_parts(task, chosen, settings, max(needs, key=lambda need: need.weights.bytes))
+    stages = tuple(_stage(with_measured(need, measured), settings, task.gpus, requested) for need in needs)
     kv = _kv(cache, stages, settings, rules)
     context = task.context or settings.max_model_len
     requests = _requests(kv, cache, stages, settings, rules, context) * chosen.data_parallel
@@ -138,6 +139,8 @@ def plan_layout(task: PlanTask, layout: Layout | None = None) -> LayoutPlan:
             requests=requests,
         )
     )
+    if task.measured is not None:
+        findings += (measured.finding(task.measured),)
     return LayoutPlan(
         layout=chosen,
         fits=_fits(kv, findings),
@@ -230,7 +233,7 @@ def _charged(need: StageNeed, settings: Settings, gpus: Gpus) -> list[Estimate]:
         parts.append(need.communication)
     if rule.pays_others and gpus.used_by_others:
         parts.append(exact(gpus.used_by_others, "other processes"))
-    if rule.pays_slack:
+    if rule.pays_slack and "late" not in need.measured:  # a measured figure has the segments in it
         parts.append(_SLACK)
     return parts
 
@@ -276,15 +279,19 @@ def _ledger(stage: Stage, pool: int, settings: Settings, gpus: Gpus) -> tuple[Le
     lines = [
         line("reserved", reserved, Origin.MEASURED if card.is_cuda_total_measured else Origin.ESTIMATE),
         line("other_processes", exact(gpus.used_by_others, "as given"), Origin.MEASURED),
-        line("context", need.context),
-        line("communication", need.communication),
+        line("context", need.context, _origin(need, "context")),
+        line("communication", need.communication, _origin(need, "communication")),
         line("weights", need.weights, need.weights_origin),
-        line("kernels", need.late),
-        line("activations", need.activations),
-        line("graphs", need.graphs),
+        line("kernels", need.late, _origin(need, "late")),
+        line("activations", need.activations, _origin(need, "activations")),
+        line("graphs", need.graphs, _origin(need, "graphs")),
         line("kv_pool", _pool(stage, pool, settings), Origin.RULE),
     ]
     return settle(lines, card.memory_total)
+
+
+def _origin(need: StageNeed, part: str) -> Origin:
+    return Origin.MEASURED if part in need.measured else Origin.ESTIMATE
 
 
 def _pool(stage: Stage, pool: int, settings: Settings) -> Estimate:

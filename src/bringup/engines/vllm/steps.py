@@ -53,6 +53,7 @@ class StageNeed:
     activations: Estimate
     graphs: Estimate
     graphs_charged: Estimate  # what the engine takes them for
+    measured: frozenset[str] = frozenset()  # names of the parts that an earlier start measured
 
 
 def bytes_per_logit(version: Version) -> float:
