@@ -6,6 +6,7 @@ from enum import IntEnum
 from bringup.values.account import Account
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.load import LoadTrace
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 
@@ -35,6 +36,7 @@ class Wanted:
     context_tokens: int | None = None
     long_context_tokens: int | None = None  # how long the needle exercise is
     gpus: tuple[str, ...] = ()  # indices, UUIDs or PCI bus ids
+    load: bool = False  # a burst of requests, sized to the deployment
     need_context: int | None = None  # tokens of a request that the cache must hold
     need_concurrency: int | None = None  # requests of that length at once
 
@@ -52,6 +54,7 @@ class Deployment:
     spec: EngineSpec | None = None
     host: HostSnapshot | None = None  # before the exercises
     host_after: HostSnapshot | None = None  # after them
+    load: LoadTrace | None = None  # what was sampled beside the burst; None: there was none
     account: Account | None = None  # of the GPUs; None: none was seen
     has_api_key: bool = False
     is_tls: bool = False

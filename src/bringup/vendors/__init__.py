@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bringup.values.host import CommandResult, Gpu, GpuLink, GpuProcess, Question
+from bringup.values.load import GpuMoment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +26,7 @@ class Vendor:
     name: str
     questions: tuple[Question, ...]
     read: Callable[[Mapping[str, CommandResult]], GpuReading]
+    trace: Question | None = None  # a few seconds of readings; None: this maker's tool has no loop
+    read_trace: Callable[[CommandResult, float], Mapping[int, tuple[GpuMoment, ...]]] | None = (
+        None  # by GPU index; the second argument is when the answer began, seconds
+    )
