@@ -77,7 +77,7 @@ def test_checks_have_titles_of_their_own_in_known_sections_and_phases():
     assert len({check.title for check in checks.values()}) == len(checks)
     for name, check in checks.items():
         assert check.section in {"function", "resources", "capacity"}, name
-        assert check.phase in {"shared", "exclusive", "hostile", "last", "judge"}, name
+        assert check.phase in {"shared", "exclusive", "hostile", "load", "last", "judge"}, name
         assert (check.asks is None) == (check.phase == "judge"), (
             f"{name}: a check that asks is not of `judge`"
         )

@@ -32,13 +32,13 @@ class Check:
     """One thing that must be true of a running deployment.
 
     Phases run in order: "shared" checks together, then "exclusive" ones one at a time on a quiet engine
-    (timing, concurrency), then "hostile" ones one at a time (they may break it), then "last" ones (what is
-    left of it), then those that only judge.
+    (timing, concurrency), then "hostile" ones one at a time (they may break it), then the "load" (while GPUs
+    and engine are sampled), then "last" ones (what is left of it), then those that only judge.
     """
 
     title: str  # as a person says it: "answers a fact"
     section: str = "function"  # function, resources, capacity
-    phase: str = "shared"  # shared, exclusive, hostile, last, judge
+    phase: str = "shared"  # shared, exclusive, hostile, load, last, judge
     depth: Depth = Depth.DEFAULT  # the least depth at which it runs
     asks: Callable[[Deployment, Replies], Batch] | None = None
     judge: Callable[[Deployment, Replies], Judgement]

@@ -2,6 +2,9 @@
 
 An index is not a `/dev/nvidia` minor number, and CUDA's own order is that of nvidia-smi only on cards of one
 kind or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+Source: CUDA C++ Programming Guide, `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`; an 8-card log in which
+index 0 has minor 2.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,6 +3,9 @@
 Left is total - reserved - used: what the driver keeps is no room. The engine's allocator never gives back
 what a try-out once took, so a server that has been through its largest step needs no more; how far it has
 been is seen from what it holds beside weights and pools.
+
+Source: nvidia-smi of an RTX PRO 6000 (R595: total 97887, reserved 636, free 97252 MiB); vLLM
+`v1/worker/gpu_worker.py` (`compile_or_warm_up_model`: graphs and the sampler come after the cache).
 """
 
 from dataclasses import dataclass

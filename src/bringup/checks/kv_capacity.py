@@ -2,6 +2,9 @@
 
 The engine's own numbers come first. Of models with windows or recurrent states tokens are no measure: there
 the plan's figure of requests is scaled with the pool, and slots for states are a limit of their own.
+
+Source: vLLM `v1/core/kv_cache_utils.py` (`get_max_concurrency_for_kv_cache_config`), SGLang
+`kv_cache_configurator.py` (`resolve_max_num_reqs`).
 """
 
 from collections.abc import Iterator

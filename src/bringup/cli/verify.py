@@ -52,6 +52,9 @@ def _budget(value: float | None) -> float | None:
     help="Context length that must be served.",
 )
 @click.option(
+    "--load", is_flag=True, help="Also a short burst, sized to the deployment, while GPUs are watched."
+)
+@click.option(
     "--need-context",
     type=click.IntRange(1),
     metavar="N",
@@ -207,6 +210,7 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
             model=_text(options["model"]),
             context_tokens=_number(options["context_tokens"]),
             long_context_tokens=_number(options["long_context"]),
+            load=options["load"] is True,
             need_context=_number(options["need_context"]),
             need_concurrency=_number(options["need_concurrency"]),
             gpus=() if options["gpus"] is None else gpu_names(str(options["gpus"])),

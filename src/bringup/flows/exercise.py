@@ -8,6 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from bringup.transport import Endpoint
 from bringup.values.deployment import Deployment
 from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
 
-PHASES = ("shared", "exclusive", "hostile", "last", "judge")
+PHASES = ("shared", "exclusive", "hostile", "load", "last", "judge")
 _SILENT_ASKS = 2  # so many asks in a row without one byte: the endpoint hangs, the rest would only wait
 
 
@@ -75,6 +76,7 @@ class Exercise:
         self._budget_s = budget_s
         self._on_step = on_step
         self._gives_up = gives_up
+        self.beside: Mapping[str, AbstractAsyncContextManager[object]] = {}  # phase -> what runs with it
         self._silent = 0
         self._gone = ""  # why nothing more is sent
 
@@ -93,7 +95,8 @@ class Exercise:
                     await self._ask_all(name, checks[name])
                     done += 1
 
-            await asyncio.gather(*(one(name) for name in names))
+            async with self.beside.get(phase, nullcontext()) if names else nullcontext():
+                await asyncio.gather(*(one(name) for name in names))
         return self.observed
 
     def _width(self) -> int:

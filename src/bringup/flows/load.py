@@ -148,11 +148,10 @@ class LoadSampler:
 
 
 def without_buckets(page: str) -> str:
-    """A metrics page without comments and histogram buckets: a tenth of it, and all that is read.
+    r"""A metrics page without comments and histogram buckets: a tenth of it, and all that is read.
 
-    >>> without_buckets('# HELP a\\na_bucket{le="1"} 2\\na_total 3\\n')
-    'a_total 3\\n'
+    >>> without_buckets('# HELP a\na_bucket{le="1"} 2\na_total 3\n')
+    'a_total 3\n'
     """
     kept = [line for line in page.splitlines() if line[:1] != "#" and "_bucket{" not in line]
     return "".join(f"{line}\n" for line in kept)
-

@@ -79,6 +79,7 @@ def replayed(path: Path) -> tuple[VerifyRequest, World]:
     recording = load(path)
     world = World(
         runner=ReplayRunner(recording) if recording.snapshots else None,
+        runner_load=ReplayRunner(recording, "load") if "load" in recording.snapshots else None,
         runner_after=ReplayRunner(recording, "after") if "after" in recording.snapshots else None,
         endpoint=ReplayEndpoint(recording),
         sandbox=ReplaySandbox(recording),
@@ -116,6 +117,7 @@ def _request_of(recording: Recording, path: Path) -> VerifyRequest:
             context_tokens=number("context_tokens"),
             long_context_tokens=number("long_context_tokens"),
             gpus=names("gpus"),
+            load=options.get("load") is True,
             need_context=number("need_context"),
             need_concurrency=number("need_concurrency"),
         ),

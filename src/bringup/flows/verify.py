@@ -12,6 +12,7 @@ from bringup.engines import Engine, spec_of
 from bringup.errors import UsageError
 from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
 from bringup.flows.identify import identify
+from bringup.flows.load import LoadSampler
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
 from bringup.parse.model_catalogue import parameters_of
@@ -54,6 +55,7 @@ class World:
     """What a verification reaches: a host (or none), an endpoint, a sandbox; live or replayed."""
 
     runner: Runner | None
+    runner_load: Runner | None = None  # in a replay: the host while the burst ran
     runner_after: Runner | None = None  # None: the same one answers after the exercises; in a replay nobody
     endpoint: Endpoint
     sandbox: Sandbox
@@ -101,6 +103,7 @@ async def verify(
         looking.cancel()
         await asyncio.wait({looking})
     deployment = _deployment(request, engine, _read(before, asked, world))
+    sampler = _sampler(deployment, asked, world)
     exercise = Exercise(
         deployment,
         world.endpoint,
@@ -109,10 +112,13 @@ async def verify(
         on_step=on_step,
         gives_up=not world.is_replay,
     )
+    exercise.beside = {"load": sampler}
     observed = await exercise.run(checks)
+    observed.answers.setdefault("under_load", {}).update(sampler.answers)
     target = _with_model(target, deployment)
     after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
-    deployment = _with_account(replace(deployment, host_after=_read(after, asked, world)))
+    trace = sampler.trace() if request.wanted.load else None
+    deployment = _with_account(replace(deployment, host_after=_read(after, asked, world), load=trace))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
     report = build_report(
         deployment,
@@ -121,8 +127,23 @@ async def verify(
         duration_s=duration_s,
         tool_version=__version__,
     )
-    recording = _recording(request, world, report, probes, observed, {"before": before, "after": after})
+    looks = {"before": before, "after": after, "load": _Look(results=sampler.results, taken_at=taken_at)}
+    recording = _recording(request, world, report, probes, observed, looks)
     return Verification(report=report, recording=recording)
+
+
+def _sampler(deployment: Deployment, asked: Sources, world: World) -> LoadSampler:
+    """What looks at GPUs and engine while the burst runs."""
+    engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
+    has_gpus = deployment.host is not None and bool(deployment.host.gpus)
+    runner = world.runner_load if world.is_replay else world.runner
+    return LoadSampler(
+        engine=engines.get(deployment.engine.engine),
+        vendors=asked.vendors,
+        endpoint=world.endpoint,
+        runner=runner if has_gpus else None,
+        is_replay=world.is_replay,
+    )
 
 
 def _with_model(target: Target, deployment: Deployment) -> Target:
@@ -208,6 +229,7 @@ def _chosen_checks(request: VerifyRequest) -> dict[str, Check]:
         for name, check in every.items()
         if name not in request.skip
         and (name in request.only if request.only else check.depth <= request.depth)
+        and (check.phase != "load" or request.wanted.load)
     }
 
 
@@ -326,6 +348,7 @@ def _recording(
             "port": request.target.port,
             "long_context_tokens": request.wanted.long_context_tokens,
             "gpus": list(request.wanted.gpus),
+            "load": request.wanted.load,
             "need_context": request.wanted.need_context,
             "need_concurrency": request.wanted.need_concurrency,
             "has_api_key": request.has_api_key,
@@ -333,8 +356,8 @@ def _recording(
             "only": list(request.only),
             "skip": list(request.skip),
         },
-        snapshots={moment: look.results for moment, look in looks.items() if look is not None},
-        looked_at={moment: look.taken_at for moment, look in looks.items() if look is not None},
+        snapshots={moment: look.results for moment, look in looks.items() if look and look.results},
+        looked_at={moment: look.taken_at for moment, look in looks.items() if look and look.results},
         probes=probes,
         answers=observed.answers,
         programs=observed.programs,

@@ -15,9 +15,11 @@ from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_frame import Framed, read_cards, read_frame
 from bringup.parse.nvidia_smi import Rows, read_gpu, read_processes, read_rows
 from bringup.parse.nvidia_state import trouble
+from bringup.parse.nvidia_trace import INTERVAL_S, TRACED, read_trace
 from bringup.parse.topo import read_topology
 from bringup.units import MIB
 from bringup.values.host import CommandResult, Gpu, GpuLink, GpuProcess, Question
+from bringup.values.load import GpuMoment
 from bringup.vendors import GpuReading, Vendor
 
 # Every field with the first major version of the driver that is asked for it: the one after the last that is
@@ -380,4 +382,30 @@ def _read_links(result: CommandResult | None) -> tuple[tuple[GpuLink, ...], list
         return (), [f"GPU topology: {trouble(result.stdout, result.status) or error.message}"]
 
 
-VENDOR = Vendor(name="nvidia", questions=_QUESTIONS, read=read)
+_TRACE_S = 3
+
+# Readings 0.2 s apart for a few seconds; `timeout` ends the loop, and its status means nothing.
+_TRACE = (
+    _FIND_TOOL
+    + """\
+[ -n "$tool" ] || { echo "@absent"; exit 127; }
+echo "@fields @TRACED@"
+limited @SECONDS@ "$tool" --query-gpu=@TRACED@ --format=csv,noheader,nounits -lms @MS@ 2>/dev/null </dev/null
+exit 0
+""".replace("@TRACED@", ",".join(TRACED))
+    .replace("@SECONDS@", str(_TRACE_S))
+    .replace("@MS@", str(round(INTERVAL_S * 1000)))
+)
+
+
+def _read_trace(result: CommandResult, begun_at: float) -> dict[int, tuple[GpuMoment, ...]]:
+    return read_trace(result.stdout, begun_at=begun_at)
+
+
+VENDOR = Vendor(
+    name="nvidia",
+    questions=_QUESTIONS,
+    read=read,
+    trace=Question(key="nvidia.trace", script=_TRACE, time_limit_s=_TRACE_S + 10.0),
+    read_trace=_read_trace,
+)

@@ -81,7 +81,7 @@ def test_every_check_has_its_record_and_says_what_it_is_for(name):
     assert (importlib.import_module(f"bringup.checks.{name}").__doc__ or "").count(" ") > 3
     assert check.title
     assert check.section in {"function", "resources", "capacity"}
-    assert check.phase in {"shared", "exclusive", "hostile", "last", "judge"}
+    assert check.phase in {"shared", "exclusive", "hostile", "load", "last", "judge"}
     assert check.asks is not None or check.phase == "judge"
 
 

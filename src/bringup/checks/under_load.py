@@ -1,0 +1,378 @@
+"""Under a short burst, sized to the deployment, answers stay right, and GPUs and engine stay within bounds.
+
+The questions have known answers and are asked alone first, so that a weak model is held to what it can do.
+They come in steps up to what cache and scheduler hold at once, a quarter of them with long prompts. GPUs and
+engine are sampled several times a second beside them.
+
+Source: nvidia-smi `clocks_event_reasons` (0x4 power cap, 0x8 slowdown, 0x20 and 0x40 heat, 0x80 power brake);
+a link that runs at generation 1 when idle has to be at its own under load.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.checks import Batch, Check, Replies
+from bringup.parse.answer_fault import Fault, FaultKind, reply_or_fault
+from bringup.parse.chat import ChatReply
+from bringup.parse.chat_request import chat_body
+from bringup.parse.text_quality import is_salad
+from bringup.units import mib, mib_text
+from bringup.values.deployment import Deployment
+from bringup.values.exchange import Answer, Ask
+from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
+from bringup.values.load import EngineMoment, GpuTrace
+
+_MOST_AT_ONCE = 64  # a burst, no benchmark
+_USUAL_AT_ONCE = 16  # where the engine tells no limit
+_STEPS = (4, 2, 1)  # the most at once is divided by these
+_COUNT_TO = 40
+_LONG_SHARE = 3  # of the context one long prompt takes at most a third
+_MOST_LONG = 2_000  # words
+_TIME_LIMIT_S = 180.0
+_EXPECTED = "every answer as right as alone, room left at the peak, nothing slowed down, all freed afterwards"
+_TOO_TIGHT = mib(200)
+_GROWN = mib(64)
+_SLOWED = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat of the hardware", 0x80: "power brake"}
+_POWER_CAP = 0x04
+_KINDS = ("sum", "count", "sum", "long")  # in turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """The replies of one step."""
+
+    size: int
+    replies: dict[str, ChatReply | Fault]
+    answers: dict[str, Answer]
+
+
+def asks(deployment: Deployment, replies: Replies) -> Batch:
+    """Each kind of question alone, then all kinds at once in growing steps."""
+    if not deployment.wanted.load:
+        return ()
+    for kind in dict.fromkeys(_KINDS):
+        if f"alone {kind}" not in replies.answers:
+            return (_ask(deployment, f"alone {kind}", kind, 0),)
+    for size in sizes(deployment):
+        if _key(size, 0) not in replies.answers:
+            return tuple(
+                _ask(deployment, _key(size, number), _KINDS[number % len(_KINDS)], size + number)
+                for number in range(size)
+            )
+    return ()
+
+
+def sizes(deployment: Deployment) -> tuple[int, ...]:
+    """Requests at once, step by step: as many in the end as run and as the cache holds.
+
+    >>> from bringup.values.engine import EngineStatus, ServedModel
+    >>> engine = EngineStatus(engine="vllm", max_running=8)
+    >>> sizes(Deployment(url="u", engine=engine, model=ServedModel(id="m")))
+    (2, 4, 8)
+    """
+    engine = deployment.engine
+    most = engine.max_running or engine.kv.slots or _USUAL_AT_ONCE
+    if engine.kv.tokens:
+        most = min(most, engine.kv.tokens // (2 * _long_words(deployment) + 200))
+    most = max(1, min(most, _MOST_AT_ONCE))
+    return tuple(dict.fromkeys(max(1, most // part) for part in _STEPS))
+
+
+def _key(size: int, number: int) -> str:
+    return f"{size} at once, {number + 1} {_KINDS[number % len(_KINDS)]}"
+
+
+def _long_words(deployment: Deployment) -> int:
+    context = deployment.model.context_tokens or 2 * _MOST_LONG
+    return max(20, min(_MOST_LONG, context // (2 * _LONG_SHARE)))
+
+
+def _ask(deployment: Deployment, key: str, kind: str, number: int) -> Ask:
+    """One question; `number` makes it differ from the others, so that no cache answers it."""
+    tokens = 24
+    if kind == "sum":
+        prompt = f"What is {10 + number} + {31 + number}? Answer with the number only."
+    elif kind == "count":
+        prompt = f"Count from 1 to {_COUNT_TO}. Write only the numbers, separated by commas."
+        tokens = 4 * _COUNT_TO
+    else:
+        filler = " ".join(
+            f"Line {number + line}: the clerk wrote it down." for line in range(_long_words(deployment) // 7)
+        )
+        prompt = (
+            f"Note {number}. The code is {_code(number)}. {filler} What is the code? "
+            "Answer with the number only."
+        )
+    body = chat_body(deployment.model.id, prompt, max_tokens=tokens)
+    return Ask(key=key, body=body, time_limit_s=_TIME_LIMIT_S)
+
+
+def _code(number: int) -> int:
+    return 2_000 + 37 * number % 7_919
+
+
+def _is_right(kind: str, number: int, text: str) -> bool:
+    said = re.findall(r"\d+", text.replace(",", " ") if kind == "count" else text)
+    if kind == "sum":
+        return str(41 + 2 * number) in said
+    if kind == "long":
+        return str(_code(number)) in said
+    return said[:_COUNT_TO] == [str(value) for value in range(1, _COUNT_TO + 1)]
+
+
+def judge(deployment: Deployment, replies: Replies) -> Judgement:
+    """Errors, wrong answers, then what the samples show; else what the burst took."""
+    steps = _steps(deployment, replies)
+    if not steps:
+        return Judgement(findings=())
+    alone = {kind: reply_or_fault(replies.answers.get(f"alone {kind}")) for kind in _KINDS}
+    able = {
+        kind
+        for kind, reply in alone.items()
+        if isinstance(reply, ChatReply) and _is_right(kind, 0, reply.everything)
+    }
+    found = [*_errors(steps), *_wrong(steps, able), *_samples(deployment)]
+    loud = [one for one in found if one.severity is not Severity.NOTE]
+    if not loud:
+        found.insert(0, _fine(deployment, steps, able))
+    return Judgement(findings=tuple(found), measurements=tuple(_measured(deployment, steps)))
+
+
+def _steps(deployment: Deployment, replies: Replies) -> list[_Step]:
+    steps: list[_Step] = []
+    for size in sizes(deployment):
+        answers = {
+            key: answer
+            for number in range(size)
+            if (answer := replies.answers.get(key := _key(size, number))) is not None
+        }
+        if answers:
+            read = {key: reply_or_fault(answer) for key, answer in answers.items()}
+            steps.append(_Step(size=size, replies=read, answers=answers))
+    return steps
+
+
+def _errors(steps: Sequence[_Step]) -> Iterator[Finding]:
+    for step in steps:
+        faults = [(key, one) for key, one in step.replies.items() if isinstance(one, Fault)]
+        if not faults:
+            continue
+        key, fault = faults[0]
+        is_told = fault.kind in (FaultKind.NOT_ASKED, FaultKind.NO_ACCESS)
+        yield Finding(
+            id="under_load.errors",
+            severity=fault.severity,
+            summary=f"{len(faults)} of {step.size} requests at once failed: {fault.what}",
+            expected=_EXPECTED,
+            explanation="nothing is known about this point"
+            if is_told
+            else "it runs fewer requests at once than it says it does",
+            action="read the engine's log of this moment: `bringup diagnose` does",
+            evidence=(Evidence(source=f"answer under_load/{key}", text=fault.quote or fault.what),),
+        )
+        return
+
+
+def _wrong(steps: Sequence[_Step], able: set[str]) -> Iterator[Finding]:
+    """Answers that were right alone and are not in company."""
+    bad: list[tuple[str, str]] = []
+    count = 0
+    for step in steps:
+        for number, (key, reply) in enumerate(step.replies.items()):
+            kind = key.rpartition(" ")[2]
+            if isinstance(reply, Fault) or kind not in able:
+                continue
+            count += 1
+            if not _is_right(kind, step.size + number, reply.everything):
+                bad.append((key, reply.everything))
+    if not bad or not count:
+        return
+    salad = [(key, text) for key, text in bad if is_salad(text) or not text.strip()]
+    share = len(bad) / count
+    severity = (
+        Severity.FAILURE if salad or share > 0.5 else Severity.WARNING if share > 0.1 else Severity.NOTE
+    )
+    key, text = (salad or bad)[0]
+    yield Finding(
+        id="under_load.wrong",
+        severity=severity,
+        summary=f"{len(bad)} of {count} answers are wrong in company, "
+        f"{'garbage' if salad else 'right alone'}",
+        expected=_EXPECTED,
+        explanation="requests disturb one another: wrong cache blocks, a faulty batched kernel or all-reduce",
+        action="try without CUDA graphs, prefix caching and custom all-reduce, one after the other",
+        evidence=(Evidence(source=f"answer under_load/{key}", text=text[:200] or "(empty)"),),
+    )
+
+
+def _samples(deployment: Deployment) -> Iterator[Finding]:
+    trace, host = deployment.load, deployment.host
+    if trace is None or host is None:
+        return
+    meant = (
+        {one.gpu.index for one in deployment.account.carriers} if deployment.account else set[int | None]()
+    )
+    traces = [one for one in trace.gpus if one.index in meant] or list(trace.gpus)
+    yield from _memory(deployment, traces)
+    yield from _slowed(traces)
+    yield from _links(deployment, traces)
+    yield from _engine(trace.engine)
+
+
+def _memory(deployment: Deployment, traces: Sequence[GpuTrace]) -> Iterator[Finding]:
+    """The room that was left at the peak."""
+    gpus = {gpu.index: gpu for gpu in (deployment.host.gpus if deployment.host else ())}
+    rows: list[tuple[int, int, int]] = []  # room at the peak, growth, index
+    for one in traces:
+        used = [moment.memory_used for moment in one.moments if moment.memory_used is not None]
+        gpu = gpus.get(one.index)
+        if used and gpu is not None and gpu.memory_total is not None:
+            room = gpu.memory_total - (gpu.memory_reserved or 0) - max(used)
+            rows.append((room, max(used) - used[0], one.index))
+    if not rows:
+        return
+    room, growth, index = min(rows)
+    if room >= _TOO_TIGHT and growth < _GROWN:
+        return
+    yield Finding(
+        id="under_load.memory",
+        severity=Severity.WARNING if room < _TOO_TIGHT else Severity.NOTE,
+        summary=f"GPU {index} grew by {mib_text(growth)} under load, {mib_text(room)} were left at the peak",
+        expected=_EXPECTED,
+        explanation="what comes with the first large step stays taken; a larger one may not find room",
+        action="give it room: a lower memory fraction, fewer requests at once, or shorter steps of prefill",
+        evidence=(Evidence(source="driver", text=f"GPU {index}: {mib_text(room)} left at the peak"),),
+    )
+
+
+def _slowed(traces: Sequence[GpuTrace]) -> Iterator[Finding]:
+    """Heat and power that slowed a card down."""
+    for one in traces:
+        masks = [moment.clocks_event_reasons or 0 for moment in one.moments]
+        reasons = [words for bit, words in _SLOWED.items() if any(mask & bit for mask in masks)]
+        if reasons:
+            hottest = max((moment.temperature or 0.0 for moment in one.moments), default=0.0)
+            words = f"{', '.join(reasons)}, {hottest:.0f} °C"
+            yield Finding(
+                id="under_load.slowed",
+                severity=Severity.WARNING,
+                summary=f"GPU {one.index} was slowed down under load: {words}",
+                expected=_EXPECTED,
+                explanation="its rank makes all others wait",
+                action="look at fans, air flow and power supply: `nvidia-smi -q -d PERFORMANCE`",
+                evidence=(Evidence(source="driver", text=f"clocks_event_reasons of {len(masks)} samples"),),
+            )
+            return
+
+
+def _links(deployment: Deployment, traces: Sequence[GpuTrace]) -> Iterator[Finding]:
+    """A link that stays below its generation while the card works."""
+    gpus = {gpu.index: gpu for gpu in (deployment.host.gpus if deployment.host else ())}
+    for one in traces:
+        busy = [moment for moment in one.moments if (moment.utilization or 0.0) >= 0.5]
+        seen = [moment.pcie_generation for moment in busy if moment.pcie_generation is not None]
+        gpu = gpus.get(one.index)
+        most = gpu.pcie_generation_max if gpu is not None else None
+        if len(seen) >= 3 and most is not None and max(seen) < most:
+            yield Finding(
+                id="under_load.link",
+                severity=Severity.WARNING,
+                summary=f"the link of GPU {one.index} stays at generation {max(seen)} of {most} under load",
+                expected=_EXPECTED,
+                explanation="tensor parallelism without NVLink goes over this link",
+                action="look at the slot, a riser and the BIOS's setting of its speed",
+                evidence=(Evidence(source="driver", text=f"{len(seen)} samples while busy"),),
+            )
+            return
+
+
+def _engine(moments: Sequence[EngineMoment]) -> Iterator[Finding]:
+    """Requests put aside, and places that were not freed."""
+    if len(moments) < 2:
+        return
+    first, last = moments[0], moments[-1]
+    if (
+        last.preemptions is not None
+        and first.preemptions is not None
+        and last.preemptions > first.preemptions
+    ):
+        yield Finding(
+            id="under_load.preemptions",
+            severity=Severity.NOTE,
+            summary=f"{last.preemptions - first.preemptions:,.0f} requests were put aside for want of cache",
+            expected="0 at this load",
+            explanation="each is computed again from its beginning",
+            action="let fewer requests run at once, or give the cache more",
+            evidence=(
+                Evidence(source="metrics", text=f"{first.preemptions:,.0f} to {last.preemptions:,.0f}"),
+            ),
+        )
+    held = (last.running or 0) + (last.waiting or 0)
+    if held:
+        yield Finding(
+            id="under_load.held",
+            severity=Severity.WARNING,
+            summary=f"{held:,.0f} requests are still held after the burst",
+            expected=_EXPECTED,
+            explanation="all answers have come: their places were not given back, or others use the server",
+            action="ask its metrics again in a minute; if they stay, restart the engine",
+            evidence=(Evidence(source="metrics", text=f"{last.running} running, {last.waiting} waiting"),),
+        )
+
+
+def _fine(deployment: Deployment, steps: Sequence[_Step], able: set[str]) -> Finding:
+    most = steps[-1].size
+    parts = [f"up to {most} requests at once answered" + (" as right as alone" if able else "")]
+    trace = deployment.load
+    peaks = [
+        max((m.power or 0.0) for m in one.moments) for one in (trace.gpus if trace else ()) if one.moments
+    ]
+    if any(peaks):
+        parts.append(f"{sum(peaks):,.0f} W at the peak")
+    if trace is not None and trace.engine:
+        share = max((moment.kv_used_share or 0.0) for moment in trace.engine)
+        parts.append(f"{share:.0%} of the cache in use at most")
+    if not able:
+        parts.append("the model answers none of the questions rightly alone either")
+    return Finding(
+        id="under_load",
+        severity=Severity.OK if able else Severity.NOTE,
+        summary=", ".join(parts),
+        expected=_EXPECTED,
+        action="none",
+        evidence=(Evidence(source="answers", text=f"{sum(step.size for step in steps)} requests"),),
+    )
+
+
+def _measured(deployment: Deployment, steps: Sequence[_Step]) -> Iterator[Measurement]:
+    """Tokens per second of every step, and what the samples reached."""
+    for step in steps:
+        speed = _speed(step.answers, step.replies)
+        yield Measurement(name=f"output at {step.size} at once", value=speed, unit="tokens/s")
+    trace = deployment.load
+    for one in trace.gpus if trace else ():
+        used = [moment.memory_used for moment in one.moments if moment.memory_used is not None]
+        yield Measurement(
+            name=f"memory used at the peak, GPU {one.index}", value=max(used, default=None), unit="bytes"
+        )
+
+
+def _speed(answers: Mapping[str, Answer], replies: Mapping[str, ChatReply | Fault]) -> float | None:
+    """Tokens of a step over the time from its first request to its last answer."""
+    tokens = [one.completion_tokens for one in replies.values() if isinstance(one, ChatReply)]
+    ends = [answer.sent_at + answer.total_s for answer in answers.values() if answer.total_s is not None]
+    begun = min(answer.sent_at for answer in answers.values())
+    if not ends or any(count is None for count in tokens) or max(ends) <= begun:
+        return None
+    return round(sum(count or 0 for count in tokens) / (max(ends) - begun), 1)
+
+
+CHECK = Check(
+    title="stands a burst of requests",
+    section="capacity",
+    phase="load",
+    asks=asks,
+    judge=judge,
+    shows_model=False,
+)
