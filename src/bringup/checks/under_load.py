@@ -18,7 +18,7 @@ from bringup.parse.chat import ChatReply
 from bringup.parse.chat_request import chat_body
 from bringup.parse.text_quality import is_salad
 from bringup.units import mib, mib_text
-from bringup.values.deployment import Deployment
+from bringup.values.deployment import Deployment, Depth
 from bringup.values.exchange import Answer, Ask
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
 from bringup.values.load import EngineMoment, GpuTrace
@@ -27,6 +27,9 @@ _MOST_AT_ONCE = 64  # a burst, no benchmark
 _USUAL_AT_ONCE = 16  # where the engine tells no limit
 _STEPS = (4, 2, 1)  # the most at once is divided by these
 _COUNT_TO = 40
+_ADDENDS = (12, 30)
+_CODE = 2037
+_FEW = 3  # wrong answers that a sound model may give among many
 _LONG_SHARE = 3  # of the context one long prompt takes at most a third
 _MOST_LONG = 2_000  # words
 _TIME_LIMIT_S = 180.0
@@ -89,35 +92,29 @@ def _long_words(deployment: Deployment) -> int:
 
 
 def _ask(deployment: Deployment, key: str, kind: str, number: int) -> Ask:
-    """One question; `number` makes it differ from the others, so that no cache answers it."""
+    """One question; `number` stands before it, so that no cache of prefixes answers it."""
     tokens = 24
     if kind == "sum":
-        prompt = f"What is {10 + number} + {31 + number}? Answer with the number only."
+        prompt = f"Request {number}. What is {_ADDENDS[0]} + {_ADDENDS[1]}? Answer with the number only."
     elif kind == "count":
-        prompt = f"Count from 1 to {_COUNT_TO}. Write only the numbers, separated by commas."
+        prompt = f"Request {number}. Count from 1 to {_COUNT_TO}. Write only numbers, separated by commas."
         tokens = 4 * _COUNT_TO
     else:
-        filler = " ".join(
-            f"Line {number + line}: the clerk wrote it down." for line in range(_long_words(deployment) // 7)
-        )
+        lines = range(1, _long_words(deployment) // 7)
+        filler = " ".join(f"Line {line}: the clerk wrote it down." for line in lines)
         prompt = (
-            f"Note {number}. The code is {_code(number)}. {filler} What is the code? "
-            "Answer with the number only."
+            f"Request {number}. The code is {_CODE}. {filler} What is the code? Answer with the number only."
         )
     body = chat_body(deployment.model.id, prompt, max_tokens=tokens)
     return Ask(key=key, body=body, time_limit_s=_TIME_LIMIT_S)
 
 
-def _code(number: int) -> int:
-    return 2_000 + 37 * number % 7_919
-
-
-def _is_right(kind: str, number: int, text: str) -> bool:
+def _is_right(kind: str, text: str) -> bool:
     said = re.findall(r"\d+", text.replace(",", " ") if kind == "count" else text)
     if kind == "sum":
-        return str(41 + 2 * number) in said
+        return str(sum(_ADDENDS)) in said
     if kind == "long":
-        return str(_code(number)) in said
+        return str(_CODE) in said
     return said[:_COUNT_TO] == [str(value) for value in range(1, _COUNT_TO + 1)]
 
 
@@ -130,7 +127,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     able = {
         kind
         for kind, reply in alone.items()
-        if isinstance(reply, ChatReply) and _is_right(kind, 0, reply.everything)
+        if isinstance(reply, ChatReply) and _is_right(kind, reply.everything)
     }
     found = [*_errors(steps), *_wrong(steps, able), *_samples(deployment)]
     loud = [one for one in found if one.severity is not Severity.NOTE]
@@ -159,16 +156,19 @@ def _errors(steps: Sequence[_Step]) -> Iterator[Finding]:
         if not faults:
             continue
         key, fault = faults[0]
-        is_told = fault.kind in (FaultKind.NOT_ASKED, FaultKind.NO_ACCESS)
+        is_slow = fault.kind is FaultKind.SLOW  # it still came when its time was over: slow, and no error
+        is_told = is_slow or fault.kind in (FaultKind.NOT_ASKED, FaultKind.NO_ACCESS)
         yield Finding(
             id="under_load.errors",
-            severity=fault.severity,
+            severity=Severity.UNKNOWN if is_slow else fault.severity,
             summary=f"{len(faults)} of {step.size} requests at once failed: {fault.what}",
             expected=_EXPECTED,
             explanation="nothing is known about this point"
             if is_told
             else "it runs fewer requests at once than it says it does",
-            action="read the engine's log of this moment: `bringup diagnose` does",
+            action="give it more time: --budget S"
+            if is_slow
+            else "read the engine's log of this moment: `bringup diagnose` does",
             evidence=(Evidence(source=f"answer under_load/{key}", text=fault.quote or fault.what),),
         )
         return
@@ -179,20 +179,19 @@ def _wrong(steps: Sequence[_Step], able: set[str]) -> Iterator[Finding]:
     bad: list[tuple[str, str]] = []
     count = 0
     for step in steps:
-        for number, (key, reply) in enumerate(step.replies.items()):
+        for key, reply in step.replies.items():
             kind = key.rpartition(" ")[2]
             if isinstance(reply, Fault) or kind not in able:
                 continue
             count += 1
-            if not _is_right(kind, step.size + number, reply.everything):
+            if not _is_right(kind, reply.everything):
                 bad.append((key, reply.everything))
     if not bad or not count:
         return
     salad = [(key, text) for key, text in bad if is_salad(text) or not text.strip()]
     share = len(bad) / count
-    severity = (
-        Severity.FAILURE if salad or share > 0.5 else Severity.WARNING if share > 0.1 else Severity.NOTE
-    )
+    usual = Severity.WARNING if share > 0.1 and len(bad) >= _FEW else Severity.NOTE
+    severity = Severity.FAILURE if salad or (share > 0.5 and len(bad) >= _FEW) else usual
     key, text = (salad or bad)[0]
     yield Finding(
         id="under_load.wrong",
@@ -372,6 +371,7 @@ CHECK = Check(
     title="stands a burst of requests",
     section="capacity",
     phase="load",
+    depth=Depth.QUICK,
     asks=asks,
     judge=judge,
     shows_model=False,

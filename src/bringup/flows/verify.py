@@ -30,6 +30,7 @@ from bringup.values.report import Report
 
 BUDGET_S = {Depth.QUICK: 60.0, Depth.DEFAULT: 600.0, Depth.FULL: 1800.0}
 _MODEL_PLACES = ("HF_HUB_CACHE", "HF_HOME", "HOME")
+LOAD_S = 240.0  # more, for the burst
 _SMALL = 1.0e9  # parameters; see values.deployment.Ability
 _CAPABLE = 7.0e9
 
@@ -88,7 +89,7 @@ async def verify(
     checks = _chosen_checks(request)
     asked, target = sources(), _target(request)
     on_step(Step(check="identify", title="identifying the engine", done=0, total=len(checks)))
-    budget_s = request.budget_s or BUDGET_S[request.depth]
+    budget_s = request.budget_s or BUDGET_S[request.depth] + (LOAD_S if request.wanted.load else 0.0)
     looking = asyncio.create_task(_look(world, "before", asked, target))
     try:
         engine, probes = await identify(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
+from bringup.report.load import load_table
 from bringup.report.memory import bars, ledger_tables
 from bringup.units import bytes_text, mib_text, seconds_text
 from bringup.values.deployment import Deployment
@@ -75,7 +76,14 @@ def build_report(
         paragraph=_paragraph(deployment, ordered, findings, measurements),
         findings=findings,
         measurements=measurements,
-        tables=tuple(replace(table, is_detail=True) for table in _tables(deployment, ordered) if table.rows),
+        tables=tuple(
+            table
+            for table in (
+                *((load_table(deployment.load),) if deployment.load else ()),
+                *(replace(table, is_detail=True) for table in _tables(deployment, ordered)),
+            )
+            if table.rows
+        ),
         bars=bars(deployment.account) if deployment.account else (),
         fingerprint=_fingerprint(ordered),
         facts=_facts(deployment),
@@ -371,5 +379,6 @@ def _facts(deployment: Deployment) -> dict[str, object]:
         "model": deployment.model,
         "host": deployment.host,
         "host_after": deployment.host_after,
+        "load": deployment.load,
         "account": replace(deployment.account, task=None) if deployment.account else None,
     }
