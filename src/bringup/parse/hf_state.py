@@ -58,6 +58,7 @@ def _mamba2(fields: Fields, family: Family) -> LinearState:
         conv_kernel=fields.count("conv_kernel", "mamba_d_conv"),
         inner_size=heads * size,
         state_dtype=fields.text("mamba_ssm_cache_dtype") or family.state_dtype,
+        chunk=fields.number("mamba_chunk_size", "chunk_size"),
         has_bias=fields.flag("use_bias", "mamba_proj_bias") is True,
         has_conv_bias=fields.flag("use_conv_bias", "mamba_conv_bias") is not False,
     )

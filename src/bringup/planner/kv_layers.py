@@ -11,14 +11,12 @@ from bringup.planner.kv_blocks import DEFAULT_BLOCK, attention_block
 from bringup.planner.kv_compressed import compressed_caches
 from bringup.planner.kv_formats import cache_dtype, element_bytes, head_bytes, latent_bytes
 from bringup.planner.kv_records import CacheKind, KvRules, LayerCache
+from bringup.planner.kv_state_modes import aligned_block, chunk_of, state_count, state_mode
 from bringup.planner.kv_states import state_bytes
 from bringup.planner.kv_versions import KvRule, has_rule
 from bringup.values.model import Attention, Layer, LinearState, Mixer, ModelSpec
 
 _WINDOWS = {Mixer.SLIDING: CacheKind.SLIDING, Mixer.CHUNKED: CacheKind.CHUNKED}
-
-# Blocks of a multi-head latent attention beside states are split into kernel blocks of 128 tokens.
-_LATENT_ALIGNMENT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +29,7 @@ class _Rank:
     tp: int
     dcp: int
     block: int
+    state_mode: str = "none"
     state_page: int | None = None  # bytes; None: each state its own
     shared_page: int | None = None  # bytes; what windows that stay unquantised are padded to
 
@@ -38,10 +37,16 @@ class _Rank:
 def layer_caches(model: ModelSpec, rules: KvRules, *, tp: int, dcp: int) -> tuple[LayerCache, ...]:
     """What each layer keeps on one rank, in the order of the model; nothing for a layer without a cache."""
     dtype = cache_dtype(model, rules)
-    rank = _Rank(
-        model=model, rules=rules, dtype=dtype, tp=tp, dcp=dcp, block=attention_block(model, rules, dtype)
-    )
     layers = loaded_layers(model, rules)
+    rank = _Rank(
+        model=model,
+        rules=rules,
+        dtype=dtype,
+        tp=tp,
+        dcp=dcp,
+        block=attention_block(model, rules, dtype),
+        state_mode=state_mode(rules, layers),
+    )
     rank = _with_skipped(_aligned(rank, layers), layers)
     return tuple(cache for layer in layers for cache in _caches(layer, rank))
 
@@ -60,20 +65,6 @@ def _unfolded(layer: Layer) -> Layer:
     if layer.mixer is not Mixer.MLA or attention is None:
         return layer
     return replace(layer, mixer=Mixer.FULL, attention=replace(attention, kv_heads=attention.query_heads))
-
-
-def state_mode(rules: KvRules) -> str:
-    """How states are kept: "none" is one per request, "align" one more, "all" one for every block.
-
-    >>> state_mode(KvRules()), state_mode(KvRules(version=(0, 19, 1)))
-    ('align', 'none')
-    """
-    if rules.mamba_mode:
-        return rules.mamba_mode
-    caches = rules.has_prefix_caching
-    if caches is None:
-        caches = has_rule(rules.version, KvRule.CACHES_HYBRID_PREFIXES)
-    return "align" if caches and has_rule(rules.version, KvRule.ALIGNS_STATES) else "none"
 
 
 def _caches(layer: Layer, rank: _Rank) -> list[LayerCache]:
@@ -151,7 +142,7 @@ def _index_cache(layer: Layer, attention: Attention, rank: _Rank) -> LayerCache:
 
 
 def _state_cache(layer: Layer, state: LinearState, rank: _Rank) -> LayerCache:
-    mode, drafts = state_mode(rank.rules), rank.rules.speculative_tokens
+    count = state_count(rank.state_mode, layer.mixer, rank.rules)
     page = _own_state_page(layer, state, rank)
     return LayerCache(
         name=f"{layer.index}.state",
@@ -160,8 +151,8 @@ def _state_cache(layer: Layer, state: LinearState, rank: _Rank) -> LayerCache:
         block_tokens=rank.block,
         page=max(page, rank.state_page or 0),
         shape=(layer.mixer, page),
-        pages_per_request={"align": 2, "all": 0}.get(mode, 1) + drafts,
-        keeps_all_states=mode == "all",
+        pages_per_request=count.fixed,
+        keeps_all_states=count.has_one_per_block,
     )
 
 
@@ -225,6 +216,12 @@ def _aligned(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
     if not states or not tokens:
         return rank
     token, mixer = max(tokens)
-    step = max(rank.block, _LATENT_ALIGNMENT) if mixer is Mixer.MLA else rank.block
-    block = step * ceil(max(states) / (step * token))
+    block = aligned_block(
+        rank.block,
+        state=max(states),
+        token=token,
+        mixer=mixer,
+        chunk=chunk_of(rank.state_mode, layers),
+        rules=rank.rules,
+    )
     return replace(rank, block=block, state_page=block * token)

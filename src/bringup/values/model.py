@@ -65,6 +65,7 @@ class LinearState:
     inner_size: int = 0  # Mamba1 d_inner, short convolution width
     state_dtype: str | None = None  # what the model's config asks for; None: the model's own dtype
     dt_rank: int = 0  # Mamba1
+    chunk: int | None = None  # tokens of one step of the scan (Mamba2)
     has_bias: bool = False  # of the projections in and out
     has_conv_bias: bool = False
 

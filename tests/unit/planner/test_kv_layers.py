@@ -7,7 +7,6 @@ from bringup.errors import UsageError
 from bringup.planner.kv_blocks import attention_block
 from bringup.planner.kv_cache import blocks_per_request, kv_layout, kv_plan
 from bringup.planner.kv_formats import cache_dtype
-from bringup.planner.kv_layers import state_mode
 from bringup.planner.kv_packing import pack, padded_least
 from bringup.planner.kv_records import CacheKind, KvRules, LayerCache
 from bringup.planner.kv_states import state_bytes
@@ -201,21 +200,6 @@ def test_stages_can_be_given():
     assert found.stage_bytes == (16 * 4096 * 7, 16 * 4096 * 3)
 
 
-@pytest.mark.parametrize(
-    ("rules", "mode"),
-    [
-        ({}, "align"),
-        ({"version": (0, 25, 1)}, "none"),
-        ({"version": (0, 25, 1), "has_prefix_caching": True}, "align"),
-        ({"has_prefix_caching": False}, "none"),
-        ({"version": (0, 11, 0), "has_prefix_caching": True}, "none"),
-        ({"mamba_mode": "none"}, "none"),
-    ],
-)
-def test_a_second_state_is_kept_for_prefix_caching_where_the_version_has_it(rules, mode):
-    assert state_mode(KvRules(**rules)) == mode
-
-
 def test_states_can_be_kept_in_another_format():
     wide = layout_of(gated(16, 4, 48, 48))
     narrow = layout_of(gated(16, 4, 48, 48), mamba_state_dtype="bfloat16")
@@ -356,14 +340,6 @@ def test_a_draft_model_s_layers_are_kept_beside_the_model_s():
         16 * 16 * 4096,
         17 * 16 * 4096,
     )
-
-
-def test_all_states_can_be_kept_by_older_versions_only():
-    model = gated(10, 2, 30, 32)
-    found = layout_of(model, version=(0, 20, 2), mamba_mode="all")
-    block = found.groups[0][0].block_tokens
-    assert blocks_per_request(found, 131_072) == 4 * -(-131_072 // block)
-    assert "--mamba-cache-mode all" in (layout_of(model, mamba_mode="all").refusal or "")
 
 
 @pytest.mark.parametrize(
