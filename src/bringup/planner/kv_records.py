@@ -81,6 +81,7 @@ class KvLayout:
     refusal: str | None = None  # why the engine would not start with this
     notes: tuple[str, ...] = ()
     kinds: tuple[tuple[LayerCache, ...], ...] = ()  # one of all that need the same blocks
+    is_patterned: bool = False  # pages in slots of their own size: requests are counted by their bytes
 
     @property
     def bytes_per_block(self) -> int:

@@ -29,7 +29,8 @@ class KvRule(StrEnum):
     CHECKPOINTS_PREFILLS = "checkpoints_prefills"  # Mamba 2 keeps a third state with prefix caching
     ALIGNS_TO_BACKEND = "aligns_to_backend"  # blocks beside states are those of the back end
     SPLITS_LATENT_BLOCKS = "splits_latent_blocks"  # and multiples of 128 tokens where there is a latent
-    PACKS_ANY_PAGES = "packs_any_pages"  # pages side by side need no common pattern of layers
+    PACKS_ANY_PAGES = "packs_any_pages"  # pages of all sizes lie side by side, in no pattern of layers
+    COUNTS_EACH_PAGE_SIZE = "counts_each_page_size"  # before that: as many slots of a size as it has layers
     KEEPS_CHUNKS = "keeps_chunks"  # chunked layers keep a chunk, not everything
     SHARDS_CONTEXT = "shards_context"  # decode context parallelism
     GROUPS_LAYERS = "groups_layers"  # the hybrid KV cache manager
@@ -52,12 +53,13 @@ FIRST_WITH: dict[KvRule, Version] = {
     KvRule.ALIGNS_TO_BACKEND: (0, 20, 0),
     KvRule.DRAFTS_BESIDE_ALL_STATES: (0, 22, 0),
     KvRule.PADS_ANY_PAGE: (0, 24, 0),
+    KvRule.COUNTS_EACH_PAGE_SIZE: (0, 24, 0),
     KvRule.COUNTS_IN_FLIGHT: (0, 26, 0),
     KvRule.ROUNDS_EACH_GROUP: (0, 27, 0),
     KvRule.SPLITS_LATENT_BLOCKS: (0, 27, 0),
+    KvRule.PACKS_ANY_PAGES: (0, 27, 0),
     KvRule.CACHES_HYBRID_PREFIXES: (0, 28, 0),  # 0.26 and 0.27 can, and leave it off
     KvRule.PREFERS_ALIGNED_STATES: (0, 28, 0),
-    KvRule.PACKS_ANY_PAGES: (0, 29, 0),
     KvRule.RESERVES_NULL_BLOCK: (0, 30, 0),
 }
 
