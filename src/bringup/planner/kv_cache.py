@@ -71,7 +71,9 @@ def _packs_layers(model: ModelSpec, rules: KvRules) -> bool:
     if rules.packs_layers is not None:
         return rules.packs_layers
     return any(
-        layer.attention is not None and layer.attention.compress_ratio is not None for layer in model.layers
+        layer.attention is not None
+        and (layer.attention.compress_ratio is not None or layer.attention.index_ratio is not None)
+        for layer in model.layers
     )
 
 
@@ -209,7 +211,9 @@ def _printed_tokens(
 
 
 def _block_tokens(layout: KvLayout) -> int | None:
-    return min((cache.block_tokens for group in layout.groups for cache in group), default=None)
+    caches = [cache for group in layout.groups for cache in group]
+    kept = [cache for cache in caches if cache.kind is not CacheKind.STATE] or caches
+    return min((cache.block_tokens for cache in kept), default=None)
 
 
 def _marginal_bytes(layout: KvLayout) -> float:

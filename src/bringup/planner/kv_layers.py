@@ -75,9 +75,12 @@ def _caches(layer: Layer, rank: _Rank) -> list[LayerCache]:
     elif attention is not None and layer.mixer is not Mixer.NONE and not attention.shares_kv:
         found.append(_attention_cache(layer, attention, rank))
         if attention.owns_index_cache and attention.index_head_dim:
-            found.append(_index_cache(layer, attention, rank))
+            found += _index_caches(layer, attention, rank)
     if layer.state is not None:
         found.append(_state_cache(layer, layer.state, rank))
+    if layer.side_state is not None:
+        beside = replace(layer, mixer=Mixer.SHORT_CONV)
+        found.append(_state_cache(beside, layer.side_state, replace(rank, tp=1), is_copied=True))
     return found
 
 
@@ -123,6 +126,38 @@ def token_bytes(layer: Layer, attention: Attention, dtype: str, *, tp: int) -> i
     return max(1, attention.kv_heads // tp) * head_bytes(dtype, attention.head_dim, attention.v_head_dim)
 
 
+def _index_caches(layer: Layer, attention: Attention, rank: _Rank) -> list[LayerCache]:
+    """The keys of a sparse indexer, and those of the tokens that are still to become one.
+
+    The latter lie in a ring, one per request, with room for speculated tokens, each with three positions of
+    eight bytes. Source: vLLM 0.30.0, `models/qwen4_exp/common/qsa_cache.py`.
+    """
+    ratio, size = attention.index_ratio, attention.index_head_dim or 0
+    if ratio is None:
+        return [_index_cache(layer, attention, rank)]
+    width = element_bytes("bfloat16")
+    keys = LayerCache(
+        name=f"{layer.index}.indexer",
+        layer=layer.index,
+        kind=CacheKind.MLA,
+        block_tokens=rank.block,
+        page=rank.block // ratio * size * width,
+        shape=(size, ratio, "indexer"),
+        is_context_sharded=rank.dcp > 1,
+    )
+    tokens = ceil((ratio + rank.rules.speculative_tokens) / ratio) * ratio
+    ring = LayerCache(
+        name=f"{layer.index}.ring",
+        layer=layer.index,
+        kind=CacheKind.STATE,
+        block_tokens=tokens,
+        page=tokens * (size * width + 3 * 8),
+        shape=(size, "ring"),
+        pages_per_request=1,
+    )
+    return [keys, ring]
+
+
 def _index_cache(layer: Layer, attention: Attention, rank: _Rank) -> LayerCache:
     """The keys of a sparse indexer.
 
@@ -141,11 +176,11 @@ def _index_cache(layer: Layer, attention: Attention, rank: _Rank) -> LayerCache:
     )
 
 
-def _state_cache(layer: Layer, state: LinearState, rank: _Rank) -> LayerCache:
+def _state_cache(layer: Layer, state: LinearState, rank: _Rank, *, is_copied: bool = False) -> LayerCache:
     count = state_count(rank.state_mode, layer.mixer, rank.rules)
     page = _own_state_page(layer, state, rank)
     return LayerCache(
-        name=f"{layer.index}.state",
+        name=f"{layer.index}.copied" if is_copied else f"{layer.index}.state",
         layer=layer.index,
         kind=CacheKind.STATE,
         block_tokens=rank.block,
@@ -153,6 +188,7 @@ def _state_cache(layer: Layer, state: LinearState, rank: _Rank) -> LayerCache:
         shape=(layer.mixer, page),
         pages_per_request=count.fixed,
         keeps_all_states=count.has_one_per_block,
+        is_copied=is_copied,
     )
 
 
@@ -208,6 +244,11 @@ def _with_skipped(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
 def _aligned(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
     """With states beside attention: blocks so large that one of attention holds a whole state."""
     states = [_own_state_page(layer, layer.state, rank) for layer in layers if layer.state is not None]
+    states += [
+        _own_state_page(replace(layer, mixer=Mixer.SHORT_CONV), layer.side_state, replace(rank, tp=1))
+        for layer in layers
+        if layer.side_state is not None
+    ]
     tokens = [
         (token_bytes(layer, layer.attention, rank.dtype, tp=rank.tp), layer.mixer)
         for layer in layers

@@ -47,6 +47,7 @@ class Attention:
     index_heads: int | None = None  # None: no indexer in the model
     index_head_dim: int | None = None
     owns_index_cache: bool = False  # whether this layer keeps an indexer cache of its own
+    index_ratio: int | None = None  # Qwen4-Exp: tokens for one key of the index
     compress_ratio: int | None = None  # DeepSeek-V4: 0, 4, 128
     o_lora_rank: int | None = None  # DeepSeek-V4: the output projection in two steps
     o_groups: int | None = None
@@ -94,6 +95,7 @@ class Layer:
     mixer: Mixer
     attention: Attention | None = None
     state: LinearState | None = None
+    side_state: LinearState | None = None  # Qwen4-Exp: a convolution besides, whole on every rank
     mlp: Mlp | None = None
 
 
