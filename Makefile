@@ -41,9 +41,9 @@ test-engines: ## Only the tests that start real engines, installed first (vLLM: 
 	@sh tools/setup.sh dev
 	@BRINGUP_ENGINES=$(ENGINES) $(RUN) -m pytest -m engine $(ARGS)
 
-test-oracle: ## Compare the KV rules with vLLM's own functions: BRINGUP_ORACLE_PYTHON names a Python that has vLLM
+test-oracle: ## Compare the KV rules with vLLM's own functions, installed first unless BRINGUP_ORACLE_PYTHON names a Python with it
 	@sh tools/setup.sh dev
-	@$(RUN) -m pytest -m oracle tests/oracle -s $(ARGS)
+	@BRINGUP_ENGINES=$${BRINGUP_ENGINES-vllm} $(RUN) -m pytest -m oracle tests/oracle -s $(ARGS)
 
 docs: reference ## Build the documentation into site/
 	@sh tools/setup.sh docs

@@ -38,6 +38,7 @@ def spec_of(layer):  # noqa: PLR0911 - one spec class, one return
             page_size_padded=layer["padded"],
             num_speculative_blocks=layer["drafts"],
             mamba_cache_mode=layer["mode"],
+            tp_replicated=layer.get("is_copied", False),
         )
     facts = {
         "block_size": layer["block"],
@@ -45,6 +46,10 @@ def spec_of(layer):  # noqa: PLR0911 - one spec class, one return
         "head_size": layer["head_dim"],
         "dtype": DTYPES[layer["dtype"]],
     }
+    if kind == "ring":
+        return interface.CircularBufferSpec(**facts, head_size_v=0)
+    if kind == "keys":
+        return interface.MLAAttentionSpec(**facts, tokens_per_state=layer["ratio"])
     if kind == "mla":
         return interface.MLAAttentionSpec(
             **facts, state_content_bytes=layer["packed"], cache_dtype_str=layer["dtype"]

@@ -13,6 +13,7 @@ FAMILIES = (
     "states",
     "latent_states",
     "drafting_states",
+    "indexed_states",
     "cross",
     "packed",
 )
@@ -29,7 +30,7 @@ def draw_case(draw):
     dcp = draw.choice((1, 1, 2, 4)) if family in ("full", "latent", "latent_indexer", "states") else 1
     layers = _LAYERS[family](draw, mode, drafts)
     stages = draw.choice((1, 1, 1, 2, 3)) if len(layers) >= 12 else 1
-    packs = family == "packed" or (family in PACKABLE and draw.random() < 0.3)
+    packs = family in ("packed", "indexed_states") or (family in PACKABLE and draw.random() < 0.3)
     share = ceil(len(layers) / stages)
     for place, layer in enumerate(layers):
         layer["name"], layer["stage"] = f"{place}", place // share
@@ -169,6 +170,21 @@ def _drafting_states(draw, mode, drafts):
     return [*layers, full | {"heads": draw.choice((1, 2, 8))}]
 
 
+def _indexed_states(draw, mode, drafts):
+    """States, attention with an index of few keys, rings for the rest, a convolution: Qwen4-Exp."""
+    layers = _states(draw, mode, drafts)
+    full = next(layer for layer in layers if layer["kind"] == "full")
+    state = next(layer for layer in layers if layer["kind"] == "state")
+    count, ratio = sum(layer["kind"] == "full" for layer in layers), draw.choice((4, 8))
+    plain = {"heads": 1, "dtype": "bfloat16"}
+    keys = plain | {"kind": "keys", "block": full["block"], "head_dim": 128, "ratio": ratio}
+    ring = plain | {"kind": "ring", "block": ratio * (2 if drafts else 1), "head_dim": 140}
+    layers += [*_times(keys, count), *_times(ring, count)]
+    if draw.random() < 0.7:
+        layers += _times(state | {"is_copied": True}, draw.randrange(1, 3))
+    return layers
+
+
 def _latent_states(draw, mode, drafts):
     latent = _latent_layer(draw, 128)
     token = latent["packed"] or latent["head_dim"] * (2 if latent["dtype"] == "bfloat16" else 1)
@@ -211,6 +227,7 @@ _LAYERS = {
     "states": _states,
     "latent_states": _latent_states,
     "drafting_states": _drafting_states,
+    "indexed_states": _indexed_states,
     "cross": _cross,
     "packed": _packed,
 }

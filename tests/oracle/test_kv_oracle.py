@@ -1,6 +1,7 @@
 """Our KV rules beside vLLM's own functions, on thousands of random models.
 
-Needs an environment with vLLM (the CPU build is enough); `BRINGUP_ORACLE_PYTHON` names its Python.
+Needs an environment with vLLM (the CPU build is enough): the one whose Python `BRINGUP_ORACLE_PYTHON`
+names, else the one that the tests of real engines make with `BRINGUP_ENGINES=vllm`.
 """
 
 import json
@@ -17,27 +18,36 @@ from bringup.planner.kv_groups import group_layers
 from bringup.planner.kv_records import CacheKind, KvLayout, KvRules, LayerCache, UngroupableError
 from bringup.planner.kv_states import state_bytes
 from bringup.values.model import LinearState, Mixer
+from engine_environment import WANTED, EngineUnavailableError, python_of
 from kv_cases import draw_case
 
 CASES = int(os.environ.get("BRINGUP_ORACLE_CASES", "2400"))
-PYTHON = os.environ.get("BRINGUP_ORACLE_PYTHON")
 VERSION = (0, 32, 0)
 
-pytestmark = [
-    pytest.mark.oracle,
-    pytest.mark.skipif(
-        not PYTHON or not Path(PYTHON).exists(),
-        reason="BRINGUP_ORACLE_PYTHON names no Python with vLLM: its own functions cannot be asked",
-    ),
-]
+pytestmark = pytest.mark.oracle
 
 
 @pytest.fixture(scope="module")
-def ask():
+def python_with_vllm():
+    """The Python that is named, else that of the engine's own environment, made where it is asked for."""
+    named = os.environ.get("BRINGUP_ORACLE_PYTHON")
+    if named:
+        assert Path(named).exists(), f"BRINGUP_ORACLE_PYTHON names {named}, which is not there"
+        return named
+    if "vllm" not in WANTED:
+        pytest.skip("vLLM's own functions cannot be asked: set BRINGUP_ORACLE_PYTHON or BRINGUP_ENGINES=vllm")
+    try:
+        return str(python_of("vllm"))
+    except EngineUnavailableError as error:
+        pytest.skip(f"vLLM's own functions cannot be asked: {error}")
+
+
+@pytest.fixture(scope="module")
+def ask(python_with_vllm):
     """Asks vLLM; one process for all, since importing it takes most of a minute."""
     script = Path(__file__).with_name("ask_vllm.py")
     with subprocess.Popen(
-        [PYTHON, str(script)],
+        [python_with_vllm, str(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -60,19 +70,25 @@ def _answer(engine, case):
 
 def cache_of(layer):
     """The same layer in our words."""
-    kinds = {"indexer": CacheKind.MLA}
+    kinds = {"indexer": CacheKind.MLA, "keys": CacheKind.MLA, "ring": CacheKind.STATE}
     kind = kinds.get(layer["kind"]) or CacheKind(layer["kind"])
     more = {}
-    if layer["kind"] == "state":
+    if layer["kind"] == "ring":
+        kind, page, shape = CacheKind.STATE, layer["block"] * layer["head_dim"] * 2, ("ring",)
+        more = {"pages_per_request": 1}
+    elif layer["kind"] == "state":
         page = max(layer["bytes"], layer["padded"] or 0)
         pages = (2 if layer["mode"] == "align" else 1) + layer["drafts"]
-        more, shape = {"pages_per_request": pages}, (str(layer["shapes"]), str(layer["dtypes"]))
+        more = {"pages_per_request": pages, "is_copied": layer.get("is_copied", False)}
+        shape = (str(layer["shapes"]), str(layer["dtypes"]))
     elif layer["kind"] == "mla":
         token = layer["packed"] or latent_bytes(layer["dtype"], layer["head_dim"], 0)
         page, shape = layer["block"] * token, (layer["head_dim"], layer["dtype"], layer["packed"])
     elif layer["kind"] == "sliding_mla":
         page = layer["block"] * latent_bytes(layer["dtype"], layer["head_dim"], 0)
         shape = (layer["head_dim"], layer["dtype"])
+    elif layer["kind"] == "keys":
+        page, shape = layer["block"] // layer["ratio"] * layer["head_dim"] * 2, ("keys", layer["ratio"])
     elif layer["kind"] == "indexer":
         page, shape = layer["block"] * layer["head_dim"], (layer["head_dim"], "indexer")
     else:

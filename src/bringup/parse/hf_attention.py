@@ -211,6 +211,16 @@ def _minimax_m3(plain: Attention, fields: Fields, _mixer: Mixer, index: int) -> 
     )
 
 
+def _qwen4_exp(plain: Attention, fields: Fields, _mixer: Mixer, _index: int) -> Attention:
+    """Qwen4-Exp: an index with one key for several tokens. Source: vLLM 0.30.0, `models/qwen4_exp`."""
+    return replace(
+        plain,
+        index_head_dim=fields.number("indexer_head_dim"),
+        index_ratio=fields.number("indexer_compress_ratio"),
+        owns_index_cache=True,
+    )
+
+
 def _step(plain: Attention, fields: Fields, mixer: Mixer, _index: int) -> Attention:
     """Step: one kind of layer has its own number of heads. Source: vLLM 0.33.0, `models/step3p5.py`."""
     other = Fields(given=dict(fields.part("attention_other_setting")), assumed={})
@@ -243,6 +253,7 @@ _SPECIAL = {
     "gemma4": _gemma4,
     "gemma3n": _shared_tail,
     "minimax_m3": _minimax_m3,
+    "qwen4_exp": _qwen4_exp,
     "step3p5": _step,
     "laguna": _laguna,
     "nemotron-nas": _deci,

@@ -15,7 +15,7 @@ from bringup.parse.hf_fields import Fields
 from bringup.parse.hf_layers import block_words, read_mixers
 from bringup.parse.hf_mlp import read_mlp
 from bringup.parse.hf_quantization import read_quantization
-from bringup.parse.hf_state import read_state
+from bringup.parse.hf_state import read_side_state, read_state
 from bringup.parse.json_value import Json, at, int_at, text_at
 from bringup.values.finding import Finding, Severity
 from bringup.values.model import Layer, Mixer, ModelSpec, Quantization
@@ -220,6 +220,7 @@ def _layer(fields: Fields, family: Family, model_type: str, mixer: Mixer, index:
         mixer=mixer,
         attention=read_attention(fields, family, model_type, mixer, index) if has_attention else None,
         state=read_state(fields, family, state_mixer) if has_state else None,
+        side_state=read_side_state(fields, index),
         mlp=read_mlp(fields, family, model_type, index),
     )
 

@@ -65,6 +65,18 @@ _GDN: Mapping[str, Json] = {
     "head_dim": 256,
     "partial_rotary_factor": 0.25,
 }
+# As the released Qwen3.8-Flash-Next has it; the rest are the defaults of vLLM 0.30.0, `qwen4_exp/config.py`.
+_QWEN4_EXP: Mapping[str, Json] = {
+    **_GDN,
+    "linear_num_value_heads": 48,
+    "mtp_num_hidden_layers": 1,
+    "indexer_head_dim": 128,
+    "indexer_compress_ratio": 4,
+    "ple_layer_ids": [2],
+    "ple_conv_kernel_size": 4,
+    "ngram_size": 3,
+    "hc_count": 4,
+}
 _QWEN3_5: Mapping[str, Json] = {**_GDN, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1}
 
 FAMILIES: Mapping[str, Family] = {
@@ -148,7 +160,7 @@ FAMILIES: Mapping[str, Family] = {
         has_output_bias=False,
         has_output_gate=True,
         has_shared_gate=True,
-        assumed=_QWEN3_5,
+        assumed=_QWEN4_EXP,
     ),
     "deepseek_v2": Family(
         architecture="DeepseekV2ForCausalLM",

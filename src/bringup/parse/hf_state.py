@@ -14,6 +14,20 @@ def read_state(fields: Fields, family: Family, mixer: Mixer) -> LinearState | No
     return reader(fields, family) if reader else None
 
 
+def read_side_state(fields: Fields, index: int) -> LinearState | None:
+    """The convolution over embedded n-grams that some layers of Qwen4-Exp have besides; None for others.
+
+    It looks back as many n-grams as its kernel is long, at all copies of the hidden state.
+    Source: vLLM 0.30.0, `models/qwen4_exp/nvidia/model.py`, `get_ple_mamba_state_shape_from_config`.
+    """
+    if index + 1 not in fields.numbers("ple_layer_ids"):
+        return None
+    return LinearState(
+        conv_kernel=(fields.count("ple_conv_kernel_size") - 1) * fields.count("ngram_size") + 1,
+        inner_size=fields.count("hidden_size") * fields.count("hc_count"),
+    )
+
+
 def _gdn(fields: Fields, _family: Family) -> LinearState:
     return LinearState(
         key_heads=fields.count("linear_num_key_heads"),
@@ -58,6 +72,7 @@ def _mamba2(fields: Fields, family: Family) -> LinearState:
         conv_kernel=fields.count("conv_kernel", "mamba_d_conv"),
         inner_size=heads * size,
         state_dtype=fields.text("mamba_ssm_cache_dtype") or family.state_dtype,
+        chunk=fields.number("mamba_chunk_size", "chunk_size"),
         has_bias=fields.flag("use_bias", "mamba_proj_bias") is True,
         has_conv_bias=fields.flag("use_conv_bias", "mamba_conv_bias") is not False,
     )

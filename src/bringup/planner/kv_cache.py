@@ -11,9 +11,10 @@ from math import ceil
 from bringup.planner.kv_formats import cache_dtype
 from bringup.planner.kv_groups import group_bytes, group_layers
 from bringup.planner.kv_layers import layer_caches
+from bringup.planner.kv_patterns import fit_bytes, pattern_bytes
 from bringup.planner.kv_records import CacheKind, KvLayout, KvRules, LayerCache, UngroupableError
 from bringup.planner.kv_refusals import refuse_layout, refuse_sequences
-from bringup.planner.kv_versions import KvRule, has_rule
+from bringup.planner.kv_versions import KvRule, Version, has_rule
 from bringup.values.model import ModelSpec
 from bringup.values.plan import KvPlan, Layout
 
@@ -24,25 +25,28 @@ def kv_layout(model: ModelSpec, layout: Layout, rules: KvRules) -> KvLayout:
     dcp = layout.decode_context_parallel
     layers = layer_caches(model, rules, tp=layout.tensor_parallel, dcp=dcp)
     refusal = refuse_layout(layers, layout, rules)
+    packs = _packs_layers(model, rules)
+    is_patterned = packs and not has_rule(rules.version, KvRule.PACKS_ANY_PAGES)
     try:
         groups = group_layers(
             layers,
             version=rules.version,
             has_hybrid_manager=rules.has_hybrid_manager,
-            packs_layers=_packs_layers(model, rules),
+            packs_layers=packs,
         )
     except UngroupableError as error:
         groups, refusal = (layers,), refusal or f"{error}"
     stages = layer_stages(len(model.layers), layout.pipeline_parallel, rules.stage_layers)
     return KvLayout(
         groups=groups,
-        stage_bytes=_stage_bytes(groups, stages) if groups else (),
+        stage_bytes=_stage_bytes(groups, stages, rules.version if is_patterned else None) if groups else (),
         context_parallel=dcp,
         cache_dtype=cache_dtype(model, rules),
         in_flight_tokens=_in_flight_tokens(rules, layout.pipeline_parallel),
         encoder_tokens=model.encoder_tokens or 0,
         refusal=refusal,
         kinds=tuple(map(_one_of_each, groups)),
+        is_patterned=is_patterned and len(groups) > 1,
     )
 
 
@@ -67,7 +71,9 @@ def _packs_layers(model: ModelSpec, rules: KvRules) -> bool:
     if rules.packs_layers is not None:
         return rules.packs_layers
     return any(
-        layer.attention is not None and layer.attention.compress_ratio is not None for layer in model.layers
+        layer.attention is not None
+        and (layer.attention.compress_ratio is not None or layer.attention.index_ratio is not None)
+        for layer in model.layers
     )
 
 
@@ -88,15 +94,20 @@ def layer_stages(layers: int, stages: int, given: Sequence[int] = ()) -> tuple[t
 
 
 def _stage_bytes(
-    groups: tuple[tuple[LayerCache, ...], ...], stages: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[LayerCache, ...], ...],
+    stages: tuple[tuple[int, int], ...],
+    patterned: Version | None,
 ) -> tuple[int, ...]:
     """Bytes of a block on each stage: groups are the whole model's, a stage has its layers of them."""
     final = max(cache.layer for group in groups for cache in group)
     bounds = [*stages[:-1], (stages[-1][0], final + 1)]
-    return tuple(
-        max(group_bytes(tuple(cache for cache in group if first <= cache.layer < end)) for group in groups)
+    parts = [
+        tuple(tuple(cache for cache in group if first <= cache.layer < end) for group in groups)
         for first, end in bounds
-    )
+    ]
+    if patterned is not None:
+        return tuple(pattern_bytes(part, patterned) for part in parts)
+    return tuple(max(map(group_bytes, part)) for part in parts)
 
 
 def _in_flight_tokens(rules: KvRules, stages: int) -> int:
@@ -129,6 +140,15 @@ def pages_needed(cache: LayerCache, length: int, layout: KvLayout) -> int:
 
 def blocks_per_request(layout: KvLayout, length: int) -> int:
     """Blocks that one request of `length` tokens takes, over all groups."""
+    if layout.is_patterned:
+        taken = sum(
+            cache.page * pages_needed(cache, length, layout) for group in layout.groups for cache in group
+        )
+        return ceil(taken / group_bytes(layout.groups[0]))
+    return _pages_of_groups(layout, length)
+
+
+def _pages_of_groups(layout: KvLayout, length: int) -> int:
     groups = layout.kinds or layout.groups
     return sum(max(pages_needed(cache, length, layout) for cache in group) for group in groups)
 
@@ -143,8 +163,7 @@ def kv_plan(layout: KvLayout, available: int | Sequence[int], max_model_len: int
     need = blocks_per_request(layout, max_model_len)
     concurrency = blocks / need if need else 0.0
     tokens = _printed_tokens(layout, blocks, max_model_len, concurrency, rules)
-    spare = 1 if has_rule(rules.version, KvRule.RESERVES_NULL_BLOCK) else 0
-    fits = not layout.groups or blocks >= need + spare
+    fits = not layout.groups or blocks >= _blocks_to_fit(layout, max_model_len, rules)
     refusal = layout.refusal or refuse_sequences(layout, blocks, rules)
     cost = layout.bytes_per_block
     return KvPlan(
@@ -161,12 +180,20 @@ def kv_plan(layout: KvLayout, available: int | Sequence[int], max_model_len: int
         groups=tuple(len(group) for group in layout.groups),
         cache_dtype=layout.cache_dtype,
         fits=fits and refusal is None,
-        needed_bytes=cost * (need + spare),
+        needed_bytes=cost * _blocks_to_fit(layout, max_model_len, rules),
         longest_context=max_model_len
         if fits
-        else _longest(max_model_len, lambda length: blocks >= blocks_per_request(layout, length) + spare),
+        else _longest(max_model_len, lambda length: blocks >= _blocks_to_fit(layout, length, rules)),
         refusal=refusal,
     )
+
+
+def _blocks_to_fit(layout: KvLayout, length: int, rules: KvRules) -> int:
+    """Blocks without which the engine refuses requests of that length."""
+    if layout.is_patterned:
+        return ceil(_pages_of_groups(layout, length) * fit_bytes(layout.groups) / layout.bytes_per_block)
+    spare = 1 if has_rule(rules.version, KvRule.RESERVES_NULL_BLOCK) else 0
+    return blocks_per_request(layout, length) + spare
 
 
 def _printed_tokens(
@@ -184,7 +211,9 @@ def _printed_tokens(
 
 
 def _block_tokens(layout: KvLayout) -> int | None:
-    return min((cache.block_tokens for group in layout.groups for cache in group), default=None)
+    caches = [cache for group in layout.groups for cache in group]
+    kept = [cache for cache in caches if cache.kind is not CacheKind.STATE] or caches
+    return min((cache.block_tokens for cache in kept), default=None)
 
 
 def _marginal_bytes(layout: KvLayout) -> float:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import ceil
 
 from bringup.planner.kv_packing import pack
+from bringup.planner.kv_patterns import pattern_groups
 from bringup.planner.kv_records import GROWING, CacheKind, LayerCache, UngroupableError, table_type
 from bringup.planner.kv_versions import KvRule, Version, group_stretch, has_rule
 
@@ -38,7 +39,7 @@ def group_layers(
     if _is_one_type(layers):
         return (layers,)
     if packs_layers and len({layer.page for layer in layers}) > 1:
-        return pack(layers)
+        return pack(layers) if has_rule(version, KvRule.PACKS_ANY_PAGES) else pattern_groups(layers)
     try:
         return _split(_unify_pages(layers, version), group_stretch(version))
     except UngroupableError:

@@ -11,14 +11,12 @@ from bringup.planner.kv_blocks import DEFAULT_BLOCK, attention_block
 from bringup.planner.kv_compressed import compressed_caches
 from bringup.planner.kv_formats import cache_dtype, element_bytes, head_bytes, latent_bytes
 from bringup.planner.kv_records import CacheKind, KvRules, LayerCache
+from bringup.planner.kv_state_modes import aligned_block, chunk_of, state_count, state_mode
 from bringup.planner.kv_states import state_bytes
 from bringup.planner.kv_versions import KvRule, has_rule
 from bringup.values.model import Attention, Layer, LinearState, Mixer, ModelSpec
 
 _WINDOWS = {Mixer.SLIDING: CacheKind.SLIDING, Mixer.CHUNKED: CacheKind.CHUNKED}
-
-# Blocks of a multi-head latent attention beside states are split into kernel blocks of 128 tokens.
-_LATENT_ALIGNMENT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +29,7 @@ class _Rank:
     tp: int
     dcp: int
     block: int
+    state_mode: str = "none"
     state_page: int | None = None  # bytes; None: each state its own
     shared_page: int | None = None  # bytes; what windows that stay unquantised are padded to
 
@@ -38,10 +37,16 @@ class _Rank:
 def layer_caches(model: ModelSpec, rules: KvRules, *, tp: int, dcp: int) -> tuple[LayerCache, ...]:
     """What each layer keeps on one rank, in the order of the model; nothing for a layer without a cache."""
     dtype = cache_dtype(model, rules)
-    rank = _Rank(
-        model=model, rules=rules, dtype=dtype, tp=tp, dcp=dcp, block=attention_block(model, rules, dtype)
-    )
     layers = loaded_layers(model, rules)
+    rank = _Rank(
+        model=model,
+        rules=rules,
+        dtype=dtype,
+        tp=tp,
+        dcp=dcp,
+        block=attention_block(model, rules, dtype),
+        state_mode=state_mode(rules, layers),
+    )
     rank = _with_skipped(_aligned(rank, layers), layers)
     return tuple(cache for layer in layers for cache in _caches(layer, rank))
 
@@ -62,20 +67,6 @@ def _unfolded(layer: Layer) -> Layer:
     return replace(layer, mixer=Mixer.FULL, attention=replace(attention, kv_heads=attention.query_heads))
 
 
-def state_mode(rules: KvRules) -> str:
-    """How states are kept: "none" is one per request, "align" one more, "all" one for every block.
-
-    >>> state_mode(KvRules()), state_mode(KvRules(version=(0, 19, 1)))
-    ('align', 'none')
-    """
-    if rules.mamba_mode:
-        return rules.mamba_mode
-    caches = rules.has_prefix_caching
-    if caches is None:
-        caches = has_rule(rules.version, KvRule.CACHES_HYBRID_PREFIXES)
-    return "align" if caches and has_rule(rules.version, KvRule.ALIGNS_STATES) else "none"
-
-
 def _caches(layer: Layer, rank: _Rank) -> list[LayerCache]:
     found: list[LayerCache] = []
     attention = layer.attention
@@ -84,9 +75,12 @@ def _caches(layer: Layer, rank: _Rank) -> list[LayerCache]:
     elif attention is not None and layer.mixer is not Mixer.NONE and not attention.shares_kv:
         found.append(_attention_cache(layer, attention, rank))
         if attention.owns_index_cache and attention.index_head_dim:
-            found.append(_index_cache(layer, attention, rank))
+            found += _index_caches(layer, attention, rank)
     if layer.state is not None:
         found.append(_state_cache(layer, layer.state, rank))
+    if layer.side_state is not None:
+        beside = replace(layer, mixer=Mixer.SHORT_CONV)
+        found.append(_state_cache(beside, layer.side_state, replace(rank, tp=1), is_copied=True))
     return found
 
 
@@ -132,6 +126,38 @@ def token_bytes(layer: Layer, attention: Attention, dtype: str, *, tp: int) -> i
     return max(1, attention.kv_heads // tp) * head_bytes(dtype, attention.head_dim, attention.v_head_dim)
 
 
+def _index_caches(layer: Layer, attention: Attention, rank: _Rank) -> list[LayerCache]:
+    """The keys of a sparse indexer, and those of the tokens that are still to become one.
+
+    The latter lie in a ring, one per request, with room for speculated tokens, each with three positions of
+    eight bytes. Source: vLLM 0.30.0, `models/qwen4_exp/common/qsa_cache.py`.
+    """
+    ratio, size = attention.index_ratio, attention.index_head_dim or 0
+    if ratio is None:
+        return [_index_cache(layer, attention, rank)]
+    width = element_bytes("bfloat16")
+    keys = LayerCache(
+        name=f"{layer.index}.indexer",
+        layer=layer.index,
+        kind=CacheKind.MLA,
+        block_tokens=rank.block,
+        page=rank.block // ratio * size * width,
+        shape=(size, ratio, "indexer"),
+        is_context_sharded=rank.dcp > 1,
+    )
+    tokens = ceil((ratio + rank.rules.speculative_tokens) / ratio) * ratio
+    ring = LayerCache(
+        name=f"{layer.index}.ring",
+        layer=layer.index,
+        kind=CacheKind.STATE,
+        block_tokens=tokens,
+        page=tokens * (size * width + 3 * 8),
+        shape=(size, "ring"),
+        pages_per_request=1,
+    )
+    return [keys, ring]
+
+
 def _index_cache(layer: Layer, attention: Attention, rank: _Rank) -> LayerCache:
     """The keys of a sparse indexer.
 
@@ -150,18 +176,19 @@ def _index_cache(layer: Layer, attention: Attention, rank: _Rank) -> LayerCache:
     )
 
 
-def _state_cache(layer: Layer, state: LinearState, rank: _Rank) -> LayerCache:
-    mode, drafts = state_mode(rank.rules), rank.rules.speculative_tokens
+def _state_cache(layer: Layer, state: LinearState, rank: _Rank, *, is_copied: bool = False) -> LayerCache:
+    count = state_count(rank.state_mode, layer.mixer, rank.rules)
     page = _own_state_page(layer, state, rank)
     return LayerCache(
-        name=f"{layer.index}.state",
+        name=f"{layer.index}.copied" if is_copied else f"{layer.index}.state",
         layer=layer.index,
         kind=CacheKind.STATE,
         block_tokens=rank.block,
         page=max(page, rank.state_page or 0),
         shape=(layer.mixer, page),
-        pages_per_request={"align": 2, "all": 0}.get(mode, 1) + drafts,
-        keeps_all_states=mode == "all",
+        pages_per_request=count.fixed,
+        keeps_all_states=count.has_one_per_block,
+        is_copied=is_copied,
     )
 
 
@@ -217,6 +244,11 @@ def _with_skipped(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
 def _aligned(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
     """With states beside attention: blocks so large that one of attention holds a whole state."""
     states = [_own_state_page(layer, layer.state, rank) for layer in layers if layer.state is not None]
+    states += [
+        _own_state_page(replace(layer, mixer=Mixer.SHORT_CONV), layer.side_state, replace(rank, tp=1))
+        for layer in layers
+        if layer.side_state is not None
+    ]
     tokens = [
         (token_bytes(layer, layer.attention, rank.dtype, tp=rank.tp), layer.mixer)
         for layer in layers
@@ -225,6 +257,12 @@ def _aligned(rank: _Rank, layers: tuple[Layer, ...]) -> _Rank:
     if not states or not tokens:
         return rank
     token, mixer = max(tokens)
-    step = max(rank.block, _LATENT_ALIGNMENT) if mixer is Mixer.MLA else rank.block
-    block = step * ceil(max(states) / (step * token))
+    block = aligned_block(
+        rank.block,
+        state=max(states),
+        token=token,
+        mixer=mixer,
+        chunk=chunk_of(rank.state_mode, layers),
+        rules=rank.rules,
+    )
     return replace(rank, block=block, state_page=block * token)

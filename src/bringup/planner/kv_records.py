@@ -65,6 +65,7 @@ class LayerCache:
     shape: tuple[object, ...] = ()  # geometry and format: layers that differ in it share no table
     pages_per_request: int = 0  # of STATE
     keeps_all_states: bool = False  # of STATE: one more for every block of the request
+    is_copied: bool = False  # of STATE: whole on every rank
     is_context_sharded: bool = False  # whether decode context parallelism divides it
 
 
@@ -81,6 +82,7 @@ class KvLayout:
     refusal: str | None = None  # why the engine would not start with this
     notes: tuple[str, ...] = ()
     kinds: tuple[tuple[LayerCache, ...], ...] = ()  # one of all that need the same blocks
+    is_patterned: bool = False  # pages in slots of their own size: requests are counted by their bytes
 
     @property
     def bytes_per_block(self) -> int:
@@ -96,5 +98,5 @@ def table_type(layer: LayerCache) -> tuple[object, ...]:
     if layer.kind in GROWING:
         return ("growing", layer.is_context_sharded)
     if layer.kind is CacheKind.STATE:
-        return (layer.kind, layer.page, layer.pages_per_request)
+        return (layer.kind, layer.page, layer.pages_per_request, layer.is_copied)
     return (layer.kind, layer.window)

@@ -211,8 +211,10 @@ def _layer_bytes(layer: Layer, dtype: str, ranks: int, rules: SglangRules) -> in
     is_packed = dtype.startswith("fp8") and (rules.attention_backend or "") not in _PLAIN_BACKENDS
     main = _PACKED_LATENT if is_packed else latent * element_bytes(dtype)
     # 0.5.23 leaves out layers that take a neighbour's choice of tokens; before, each layer had its index.
-    owns = attention.owns_index_cache or (rules.version or _NEWEST) < (0, 5, 23)
-    return main + (size + size // 128 * 4 if owns else 0)
+    # Up to 0.5.3 the index was made and not counted: 0.5.4 is the first that counts it (SGLang #11309).
+    version = rules.version or _NEWEST
+    owns = attention.owns_index_cache or version < (0, 5, 23)
+    return main + (size + size // 128 * 4 if owns and version >= (0, 5, 4) else 0)
 
 
 def _head_bytes(values: int, dtype: str) -> int:

@@ -10,5 +10,5 @@ def layer_kinds(model: ModelSpec) -> tuple[Layer, ...]:
     """The first layer of each kind, in their order. Layers of a kind differ in their index only."""
     found: dict[tuple[object, ...], Layer] = {}
     for layer in model.layers:
-        found.setdefault((layer.mixer, layer.attention, layer.state, layer.mlp), layer)
+        found.setdefault((layer.mixer, layer.attention, layer.state, layer.side_state, layer.mlp), layer)
     return tuple(found.values())

@@ -8,6 +8,7 @@ that a forward pass of vLLM 0.33.0 holds at once (`models/*.py`, `fused_moe/modu
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bringup.planner.kv_versions import NEWEST, Version
 from bringup.planner.layer_kinds import layer_kinds
 from bringup.units import GIB, KIB, MIB
 from bringup.values.model import Attention, Layer, LinearState, Mixer, Mlp, ModelSpec
@@ -225,18 +226,30 @@ def communication_memory(ranks: int, platform: Platform) -> Estimate:
     )
 
 
-def late_memory(tensor_parallel: int, platform: Platform) -> Estimate:
+# GiB on AMD (RDNA4), newest first: what is likely, least and most. Seen with 0.13: 0.53 to 0.85 over seven
+# starts. With a build of 0.11.2: 0.66 to 3.66 over seven, their median 1.7; three of them have 1.96 more than
+# others of the same command.
+_AMD_LATE: tuple[tuple[Version, tuple[float, float, float]], ...] = (
+    ((0, 12, 0), (0.7, 0.5, 0.9)),
+    ((0, 0, 0), (1.7, 0.5, 3.1)),
+)
+
+
+def late_memory(tensor_parallel: int, platform: Platform, version: Version = NEWEST) -> Estimate:
     """What appears outside the allocator while the model is tried out: kernels, more channels.
 
+    `version`: of vLLM, the only engine whose starts on AMD are known.
+
     Seen on one NVIDIA GPU: 0.04 to 0.37 GiB over 14 starts, 0.07 and 0.08 where the engine says it; on four
-    over PCIe 0.75; on AMD (RDNA4) 0.53 to 0.85 on nine starts, and up to 3.6 on five that nothing explains.
+    over PCIe 0.75.
     """
     if platform.is_amd:
+        size, low, high = next(sizes for since, sizes in _AMD_LATE if version >= since)
         return Estimate(
-            bytes=round(0.7 * GIB),
-            low=round(0.4 * GIB),
-            high=round(2.2 * GIB),
-            formula="kernels (ROCm) 0.7 GiB",
+            bytes=round(size * GIB),
+            low=round(low * GIB),
+            high=round(high * GIB),
+            formula=f"kernels (ROCm) {size} GiB",
         )
     if platform.is_unified:  # the engine asks the operating system what is free: noisier
         return Estimate(

@@ -47,6 +47,7 @@ class Attention:
     index_heads: int | None = None  # None: no indexer in the model
     index_head_dim: int | None = None
     owns_index_cache: bool = False  # whether this layer keeps an indexer cache of its own
+    index_ratio: int | None = None  # Qwen4-Exp: tokens for one key of the index
     compress_ratio: int | None = None  # DeepSeek-V4: 0, 4, 128
     o_lora_rank: int | None = None  # DeepSeek-V4: the output projection in two steps
     o_groups: int | None = None
@@ -65,6 +66,7 @@ class LinearState:
     inner_size: int = 0  # Mamba1 d_inner, short convolution width
     state_dtype: str | None = None  # what the model's config asks for; None: the model's own dtype
     dt_rank: int = 0  # Mamba1
+    chunk: int | None = None  # tokens of one step of the scan (Mamba2)
     has_bias: bool = False  # of the projections in and out
     has_conv_bias: bool = False
 
@@ -93,6 +95,7 @@ class Layer:
     mixer: Mixer
     attention: Attention | None = None
     state: LinearState | None = None
+    side_state: LinearState | None = None  # Qwen4-Exp: a convolution besides, whole on every rank
     mlp: Mlp | None = None
 
 

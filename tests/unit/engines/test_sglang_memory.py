@@ -309,6 +309,28 @@ def test_versions_that_are_not_known() -> None:
     assert {finding.id for finding in said} == {"plan.version"}
 
 
+def test_without_a_version_the_bounds_hold_for_the_pools_of_all() -> None:
+    sparse: dict[str, object] = {
+        "architectures": ["DeepseekV32ForCausalLM"],
+        "model_type": "deepseek_v32",
+        "hidden_size": 512,
+        "num_hidden_layers": 10,
+        "num_attention_heads": 8,
+        "vocab_size": 1024,
+        "intermediate_size": 1024,
+        "n_routed_experts": None,
+    }
+    model = read_config(sparse, name="m", source="test")
+    line = "--mem-fraction-static 0.8 --kv-cache-dtype fp8_e4m3"
+    newest, oldest, unknown = (
+        planned(line, model=model, version=version).kv for version in ("0.5.23", "0.5.3", None)
+    )
+    # 656 bytes of a token and layer, and 132 of its index, which is not counted before 0.5.4.
+    assert newest.bytes_per_token / oldest.bytes_per_token == 788 / 656
+    assert unknown.tokens == newest.tokens
+    assert (unknown.low_tokens, unknown.high_tokens) == (newest.low_tokens, oldest.high_tokens)
+
+
 def test_lengths_of_scaled_ropes() -> None:
     def length(**rope: object) -> int:
         config = SMALL_CONFIG | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, **rope}}

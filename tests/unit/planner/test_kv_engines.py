@@ -34,6 +34,10 @@ def test_sglang_sparse_latents_count_their_index():
     )
     # DeepSeek-V3.2 on B200, where `auto` is eight bits: 48,068 bytes
     assert sglang_rate(latent(61, index=128), tp=8, compute_capability="10.0") == 61 * (656 + 132)
+    # A build of before 0.5.4 printed 1,462,784 tokens in 54.52 GiB, and took 65.49 with the index.
+    before = sglang_rate(latent(61, index=128), tp=8, compute_capability="10.0", version=(0, 5, 3))
+    assert before == 61 * 656
+    assert before * 1_462_784 == pytest.approx(54.52 * GIB, rel=1e-3)
     assert sglang_cache_dtype(latent(61, index=128), SglangRules(compute_capability="9.0")) == "bfloat16"
 
 

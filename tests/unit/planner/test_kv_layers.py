@@ -7,7 +7,6 @@ from bringup.errors import UsageError
 from bringup.planner.kv_blocks import attention_block
 from bringup.planner.kv_cache import blocks_per_request, kv_layout, kv_plan
 from bringup.planner.kv_formats import cache_dtype
-from bringup.planner.kv_layers import state_mode
 from bringup.planner.kv_packing import pack, padded_least
 from bringup.planner.kv_records import CacheKind, KvRules, LayerCache
 from bringup.planner.kv_states import state_bytes
@@ -201,21 +200,6 @@ def test_stages_can_be_given():
     assert found.stage_bytes == (16 * 4096 * 7, 16 * 4096 * 3)
 
 
-@pytest.mark.parametrize(
-    ("rules", "mode"),
-    [
-        ({}, "align"),
-        ({"version": (0, 25, 1)}, "none"),
-        ({"version": (0, 25, 1), "has_prefix_caching": True}, "align"),
-        ({"has_prefix_caching": False}, "none"),
-        ({"version": (0, 11, 0), "has_prefix_caching": True}, "none"),
-        ({"mamba_mode": "none"}, "none"),
-    ],
-)
-def test_a_second_state_is_kept_for_prefix_caching_where_the_version_has_it(rules, mode):
-    assert state_mode(KvRules(**rules)) == mode
-
-
 def test_states_can_be_kept_in_another_format():
     wide = layout_of(gated(16, 4, 48, 48))
     narrow = layout_of(gated(16, 4, 48, 48), mamba_state_dtype="bfloat16")
@@ -285,7 +269,8 @@ def test_layers_left_unquantised_are_padded_to_the_page_of_the_others():
     assert full_group[0].page == window_group[0].page == 64 * 8 * 144
 
 
-def test_deepseek_v4_is_packed_into_five_groups():
+def deepseek_v4():
+    """DeepSeek-V4-Flash: 2 layers with a window alone, 21 with every 4th token, 20 with every 128th."""
     ratios = [0, 0, *[4, 128] * 20, 4]
     layers = tuple(
         Layer(
@@ -307,15 +292,50 @@ def test_deepseek_v4_is_packed_into_five_groups():
         )
         for index, ratio in enumerate(ratios)
     )
-    model = ModelSpec(
+    return ModelSpec(
         name="", architecture="", model_type="deepseek_v4", layers=layers, hidden_size=8, vocabulary=8
     )
-    found = layout_of(model)
+
+
+def test_deepseek_v4_is_packed_into_five_groups():
+    found = layout_of(deepseek_v4())
     plan = kv_plan(found, int(7.7 * GIB), 121_344, KvRules())
     assert found.cache_dtype == "fp8_ds_mla"
     assert (plan.bytes_per_block, plan.blocks) == (1_002_240, 8_249)
     assert blocks_per_request(found, 121_344) == 7156
     assert (plan.tokens, round(plan.max_concurrency, 2)) == (139_877, 1.15)
+
+
+@pytest.mark.parametrize(
+    ("version", "block"),
+    [
+        # Sizes of a page: 37,440 (the past of a ratio of 4), 8640 (its index), 1728 (of a ratio of 128).
+        # Windows are padded to them, running states of 32,832 to 37,440, and dealt in groups of 22.
+        ((0, 22, 1), 22 * (37_440 + 8640 + 1728)),  # as many of every size
+        ((0, 24, 0), 22 * 37_440 + 21 * 8640 + 20 * 1728),  # of each as many as there are
+        ((0, 27, 1), 21 * (37_440 + 8640) + 20 * 1728),  # the dearest group
+    ],
+)
+def test_before_0_27_deepseek_v4_has_slots_for_every_size_of_page(version, block):
+    assert layout_of(deepseek_v4(), version=version).bytes_per_block == block
+
+
+def test_before_0_27_a_request_of_deepseek_v4_is_counted_by_its_bytes():
+    # Pages of a request of 4096 tokens: 4096 / 256 = 16 of the past, 4096 / 64 + 1 = 65 of the windows,
+    # 1025 and 513 of the running states. In bytes, over one block of the first group:
+    past = 21 * (37_440 + 8640) + 20 * 1728
+    taken = 16 * past + 65 * 43 * 37_440 + 1025 * 21 * (37_440 + 8640) + 513 * 20 * 37_440
+    found = layout_of(deepseek_v4(), version=(0, 24, 0), max_num_batched_tokens=4096)
+    assert blocks_per_request(found, 4096) == -(-taken // past) == 1494
+    plan = kv_plan(found, int(32.08 * GIB), 4096, KvRules(version=(0, 24, 0)))
+    assert plan.tokens == pytest.approx(90_841, rel=1e-3)  # as a start of 32.08 GiB printed
+    # Whether a request fits is asked with all sizes in every block, for each page of every group.
+    pages = 16 + 2 * 65 + 1025 + 513
+    asked = pages * 22 * (37_440 + 8640 + 1728)
+    assert plan.needed_bytes == -(-asked // found.bytes_per_block) * found.bytes_per_block
+    assert kv_plan(found, asked, 4096, KvRules(version=(0, 24, 0))).fits is (
+        asked % found.bytes_per_block == 0
+    )
 
 
 def test_a_model_without_any_cache_fits_anywhere():
@@ -356,14 +376,6 @@ def test_a_draft_model_s_layers_are_kept_beside_the_model_s():
         16 * 16 * 4096,
         17 * 16 * 4096,
     )
-
-
-def test_all_states_can_be_kept_by_older_versions_only():
-    model = gated(10, 2, 30, 32)
-    found = layout_of(model, version=(0, 20, 2), mamba_mode="all")
-    block = found.groups[0][0].block_tokens
-    assert blocks_per_request(found, 131_072) == 4 * -(-131_072 // block)
-    assert "--mamba-cache-mode all" in (layout_of(model, mamba_mode="all").refusal or "")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ _IMAGE_RESERVE = 100 * MIB  # SGLANG_VLM_CACHE_SIZE_MB
 _WANTED_FREE = (5 * GIB, 8 * GIB)
 _TABLE_EXTRA = 4  # columns of the request table beside the context
 _READ_VERSIONS: tuple[Version, ...] = ((0, 5, 12), (0, 5, 9), (0, 5, 5))
+_POOL_VERSIONS: tuple[Version, ...] = (NEWEST, *_READ_VERSIONS, (0, 5, 3))
 # Requests that may run where nothing is said. Source: `kv_cache_configurator.py`, `resolve_max_num_reqs`.
 _LEAST_RUNNING, _MOST_RUNNING = 2048, 4096
 
@@ -281,8 +282,13 @@ def _kv(
     rules: SglangRules,
     running: int,
 ) -> KvPlan:
-    def tokens(available: int) -> int:
-        return sglang_pools(task.model, settings.layout, rules, max(0, available)).tokens
+    # Where the version is not known the bounds hold for the rules of all.
+    versions = _POOL_VERSIONS if read_version(task.version) is None else (rules.version,)
+
+    def tokens(available: int) -> list[int]:
+        size = max(0, available)
+        known = (replace(rules, version=version) for version in versions)
+        return [sglang_pools(task.model, settings.layout, each, size).tokens for each in known]
 
     page = settings.page_tokens
     context = task.context or settings.context
@@ -292,8 +298,8 @@ def _kv(
         bytes_per_token=pools.token_bytes,
         tokens=pools.tokens,
         max_concurrency=min(pools.tokens / context, float(running)),
-        low_tokens=tokens(budget.low),
-        high_tokens=tokens(budget.high),
+        low_tokens=min(tokens(budget.low)),
+        high_tokens=max(tokens(budget.high)),
         block_tokens=page,
         blocks=pools.tokens // page,
         bytes_per_block=round(page * pools.token_bytes),

@@ -139,7 +139,7 @@ def _need(
         weights_origin=origin,
         context=context_memory(),
         communication=communication_memory(tp * layout.pipeline_parallel, platform),
-        late=late_memory(tp, platform),
+        late=late_memory(tp, platform, settings.version),
         forward=forward,
         sampler=sampler,
         encoder=encoder,
