@@ -300,6 +300,14 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLine:
+    """One line of the kernel's log."""
+
+    at: float | None  # Unix time, seconds, by the host's clock; None: the log does not say
+    text: str  # without the time: "NVRM: Xid (PCI:0000:41:00): 79, ..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSnapshot:
     """Everything observed on one host at one moment.
 
@@ -318,6 +326,9 @@ class HostSnapshot:
     disks: tuple[Disk, ...] = ()
     engines: tuple[EngineProcess, ...] = ()
     model_files: ModelFiles | None = None  # None: not asked, or not found
+    kernel_log: str | None = None  # where it was read: "dmesg", "the journal"; None: it was not
+    kernel_log_since: float | None = None  # Unix time of the oldest line that it still has
+    kernel_lines: tuple[KernelLine, ...] = ()  # those about memory, GPUs, links and machine errors, in order
     missing: tuple[str, ...] = ()
 
     def engine_on(self, port: int | None) -> EngineProcess | None:
