@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bringup.machine import Subject, Target
 from bringup.parse.kernel_log import read_kernel_lines, read_start
-from bringup.parse.sections import first_line, read_sections
+from bringup.parse.sections import first_line, read_sections, why_unanswered
 from bringup.values.host import CommandResult, HostSnapshot, Question
 
 _KEY = "machine.kernel_log"
@@ -61,9 +61,12 @@ def _questions(target: Target) -> tuple[Question, ...]:
 
 def _read(snapshot: HostSnapshot, results: Mapping[str, CommandResult]) -> HostSnapshot:
     result = results.get(_KEY)
-    sections = read_sections(result.stdout) if result else {}
+    if result is None:
+        return snapshot  # a recording from before there was the question
+    sections = read_sections(result.stdout)
     if not sections:
-        return snapshot  # an older recording, or an answer that another line of `missing` explains
+        missing = f"the kernel's log: {why_unanswered(result)}"
+        return replace(snapshot, missing=(*snapshot.missing, missing))
     how, text = next(
         ((name, text) for name, text in sections.items() if name.startswith("log ") and text), ("", "")
     )
