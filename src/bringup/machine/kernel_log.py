@@ -13,7 +13,7 @@ from dataclasses import replace
 from bringup.machine import Subject, Target
 from bringup.parse.kernel_log import read_kernel_lines, read_start
 from bringup.parse.sections import first_line, read_sections, why_unanswered
-from bringup.values.host import CommandResult, HostSnapshot, Question
+from bringup.values.host import NOT_RECORDED, CommandResult, HostSnapshot, Question
 
 _KEY = "machine.kernel_log"
 
@@ -61,9 +61,9 @@ def _questions(target: Target) -> tuple[Question, ...]:
 
 def _read(snapshot: HostSnapshot, results: Mapping[str, CommandResult]) -> HostSnapshot:
     result = results.get(_KEY)
-    if result is None:
-        return snapshot  # a recording from before there was the question
-    sections = read_sections(result.stdout)
+    if result is not None and result.skipped == NOT_RECORDED:
+        return snapshot
+    sections = read_sections(result.stdout) if result else {}
     if not sections:
         missing = f"the kernel's log: {why_unanswered(result)}"
         return replace(snapshot, missing=(*snapshot.missing, missing))

@@ -5,7 +5,8 @@ Source: `lib/bitmap-str.c` of the kernel (`%*pbl`).
 
 import re
 
-_LARGEST = 65_536  # more processors than any kernel is built for: the text is garbled
+_LARGEST = 8_192  # processors that a kernel is built for at most; more is a garbled text
+_LONGEST = 4_096  # characters
 
 
 def read_number_list(text: str | None) -> frozenset[int] | None:
@@ -14,7 +15,7 @@ def read_number_list(text: str | None) -> frozenset[int] | None:
     >>> sorted(read_number_list("0-2,8")), read_number_list(""), read_number_list("x")
     ([0, 1, 2, 8], frozenset(), None)
     """
-    if text is None:
+    if text is None or len(text) > _LONGEST:
         return None
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):

@@ -6,8 +6,8 @@ from enum import IntEnum
 from bringup.values.account import Account, Role
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
-from bringup.values.load import LoadTrace
 from bringup.values.known_bug import KnownBug
+from bringup.values.load import LoadTrace
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 

@@ -4,7 +4,7 @@ import pytest
 
 from bringup.machine import Target
 from bringup.machine.kernel_log import SUBJECT
-from bringup.values.host import CommandResult, HostSnapshot
+from bringup.values.host import NOT_RECORDED, CommandResult, HostSnapshot
 
 (QUESTION,) = SUBJECT.questions(Target())
 CLOCK = "@@ clock\n1100\n100.00 7.00\n"
@@ -54,7 +54,8 @@ def test_a_log_that_may_not_be_read_is_said_to_be_missing():
 
 def test_a_recording_made_before_the_question_says_nothing():
     snapshot = HostSnapshot(taken_at=0.0, host="here")
-    assert SUBJECT.read(snapshot, {}) == snapshot
+    absent = CommandResult(key=QUESTION.key, status=None, skipped=NOT_RECORDED)
+    assert SUBJECT.read(snapshot, {QUESTION.key: absent}) == snapshot
 
 
 def test_a_garbled_time_is_no_time():
