@@ -20,7 +20,7 @@ from bringup.parse.model_size import parameters_in_name
 from bringup.parse.redact import redact_argv
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
-from bringup.transport.catalogue import load_models
+from bringup.transport.catalogue import load_known_bugs, load_models
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.exchange import Answer
@@ -273,6 +273,7 @@ def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot
         host=host,
         has_api_key=request.has_api_key,
         is_tls=request.is_tls,
+        known_bugs=load_known_bugs(),
     )
 
 

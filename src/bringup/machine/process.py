@@ -192,7 +192,8 @@ _DETAILS = r"""
 for p in $engines; do
   [ -d "/proc/$p" ] || continue
   echo "process $p"
-  awk -v p="$p" '/^(Name|State|Uid|NSpid|Threads):/ { print "status", p, $0 }' "/proc/$p/status"
+  awk -v p="$p" '/^(Name|State|Uid|NSpid|Threads|Cpus_allowed_list|Mems_allowed_list):/ {
+    print "status", p, $0 }' "/proc/$p/status"
   uid=$(awk '/^Uid:/ { print $2 }' "/proc/$p/status")
   name=$(limited 2 getent passwd "$uid" | sed 's/:.*//')
   echo "login $p ${name:-$(awk -F: -v u="$uid" '$3 == u { print $1; exit }' /etc/passwd)}"
@@ -210,7 +211,9 @@ show_unit() {
 properties=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,MainPID,NRestarts,Restart
 properties=$properties,RestartUSec,TimeoutStartUSec,TimeoutStopUSec,Type,User,LimitNOFILE,LimitMEMLOCK,MemoryMax
 properties=$properties,OOMPolicy,ExecMainStatus,ExecMainCode,ActiveEnterTimestamp,KillMode,KillSignal
-properties=$properties,EnvironmentFiles,Environment,ExecStart
+properties=$properties,StartLimitBurst,StartLimitIntervalUSec,WatchdogUSec,ExecMainStartTimestampMonotonic
+properties=$properties,ActiveEnterTimestampMonotonic,TasksMax,EnvironmentFiles,Environment
+properties=$properties,ExecStartPre,ExecStartPost,ExecStart
 [ -z "$unit" ] || show_unit $manager "$unit"
 for p in $engines; do
   path=$(sed -n 's/^[0-9]*:name=systemd://p; s/^0:://p' "/proc/$p/cgroup" 2>/dev/null | head -n 1)
@@ -241,10 +244,77 @@ measure() { # WORD NAME FILE, of the processes in "$@"
   word=$1 name=$2 file=$3; shift 3
   for p in "$@"; do [ ! -r "$p/$file" ] || printf '%s/%s ' "$p" "$file"; done |
     limited 5 xargs grep "^$name:" /dev/null 2>/dev/null |
-    sed -n "s|^/proc/\([0-9]*\)/$file:$name:[[:space:]]*\([0-9]*\) kB.*|$word \1 \2|p"
+    sed -n "s|^/proc/\([0-9]*\)/$file:$name:[[:space:]]*\([0-9]\{1,\}\).*|$word \1 \2|p"
 }
 measure rss VmRSS status "$@"
 measure pss Pss smaps_rollup "$@"
+measure swap VmSwap status "$@"
+measure lock VmLck status "$@"
+measure threads Threads status "$@"
+"""
+
+# What the engines may use and what they have used. A control group is told level by level: each may limit.
+_STATE = r"""
+level() { # PID FOLDER NUMBER
+  for f in memory.max memory.current memory.limit_in_bytes memory.usage_in_bytes pids.max pids.current \
+    cpu.max cpu.cfs_quota_us cpu.cfs_period_us; do
+    value=; { read -r value <"$2/$f"; } 2>/dev/null
+    [ -z "$value" ] || echo "group $1 $3 $f $value"
+  done
+  for f in memory.stat memory.events memory.oom_control cpu.stat; do
+    [ ! -r "$2/$f" ] || awk -v head="group $1 $3" '
+      /^((total_)?(in)?active_file|oom_kill|nr_periods|nr_throttled) / { print head, $1, $2 }' "$2/$f"
+  done
+}
+groups() { # PID ROOT CONTROLLER: every level from the process's own up
+  path=$(awk -v wanted="$3" '{
+    row = $0; sub(/^[0-9]+:[^:]*:/, "", row)
+    split($0, part, ":"); count = split(part[2], name, ",")
+    if (wanted == "" && part[2] == "") print row
+    for (i = 1; i <= count; i++) if (name[i] == wanted && wanted != "") print row
+  }' "/proc/$1/cgroup" | head -n 1)
+  case "$path" in *..*) return ;; esac
+  at=$2${path%/}
+  # In a container the path may be the host's, and the root is the container's own group.
+  [ -d "$at" ] || at=$2
+  number=0
+  while :; do
+    level "$1" "$at" "$number"
+    [ "$at" != "$2" ] || break
+    at=${at%/*} number=$((number + 1))
+  done
+}
+form='restart={{.HostConfig.RestartPolicy.Name}} restarts={{.RestartCount}} rm={{.HostConfig.AutoRemove}}'
+form="$form ipc={{.HostConfig.IpcMode}} name={{.Name}}"
+for p in $engines; do
+  [ -d "/proc/$p" ] || continue
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    groups "$p" /sys/fs/cgroup ""
+  else
+    for part in memory cpu pids; do groups "$p" "/sys/fs/cgroup/$part" "$part"; done
+  fi
+  sed 's/^.*) //' "/proc/$p/task/$p/stat" | awk -v p="$p" 'NF > 12 { print "use", p, "ticks", $12 + $13 }'
+  count=$(ls "/proc/$p/fd" | wc -l)
+  [ "$count" -eq 0 ] || echo "use $p files $count"
+  case "$(cat "/proc/$p/cgroup")" in
+    */user@*)
+      uid=$(awk '/^Uid:/ { print $2 }' "/proc/$p/status")
+      name=$(limited 2 getent passwd "$uid" | sed 's/:.*//')
+      lingers=no
+      [ ! -e "/var/lib/systemd/linger/$name" ] || lingers=yes
+      [ -z "$name" ] || [ ! -d /var/lib/systemd ] || echo "use $p lingers $lingers" ;;
+  esac
+  id=$(sed -n 's/^.*\/docker[-/]\([0-9a-f]\{64\}\).*/docker \1/p
+    s/^.*\/libpod-\([0-9a-f]\{64\}\).*/podman \1/p' "/proc/$p/cgroup" | head -n 1)
+  if [ -n "$id" ] && said=$(limited 4 ${id%% *} inspect -f "$form" -- "${id#* }"); then
+    echo "box $p ${id%% *} $said"
+  fi
+  # What may hang with the process comes last.
+  policy=$(limited 2 head -n 1 "/proc/$p/numa_maps" | awk '{ print $2 }')
+  [ -z "$policy" ] || echo "use $p policy $policy"
+  room=$(limited 2 stat -f -c '%S %b %a' "/proc/$p/root/dev/shm/")
+  [ -z "$room" ] || echo "use $p shm $room"
+done 2>/dev/null
 echo end
 """
 
@@ -255,7 +325,7 @@ def _questions(target: Target) -> tuple[Question, ...]:
         f"unit={quote(_full_name(target.unit))}",
         f"container={quote(target.container or '')}",
     )
-    script = "".join(("\n".join(settings), _NAMED, _TABLE, _HIDE, _DETAILS))
+    script = "".join(("\n".join(settings), _NAMED, _TABLE, _HIDE, _DETAILS, _STATE))
     return (Question(key=_KEY, script=script, time_limit_s=20.0),)
 
 

@@ -4,8 +4,10 @@ import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from bringup.parse.control_group import read_control_group
 from bringup.parse.proc import ControlGroup, read_cgroup, read_limits, whole_number
 from bringup.parse.process_table import OWN_SPACE, Details, Listener, Main, ProcessTable
+from bringup.parse.process_use import read_container, read_room, read_seconds
 from bringup.parse.redact import redact_argv, redact_environment
 from bringup.parse.systemd import read_unit
 from bringup.values.host import EngineProcess, ServiceUnit
@@ -317,6 +319,7 @@ def _engine(search: _Search, pid: int, socket: Listener | None, *, is_wanted: bo
     uid = (details.status.get("Uid") or "").split("\t")[0] or None
     devices = {path for member in family for path in table.devices.get(member, ())}
     start = table.starts.get(pid)
+    room = read_room(details.use.get("shm"))
     is_dated = start is not None and table.boot is not None and table.ticks
     for what in details.unreadable:
         search.missing.append(f"the {what} of process {pid}: user id {table.asker} may not read it")
@@ -335,6 +338,19 @@ def _engine(search: _Search, pid: int, socket: Listener | None, *, is_wanted: bo
         children=tuple(family[1:]),
         gpu_devices=tuple(sorted(devices)),
         resident=_resident(search, family),
+        swapped=_total(table.swap, family),
+        locked=_total(table.locked, family),
+        threads=_total(table.threads, family),
+        name=details.status.get("Name") or None,
+        cpus_allowed=details.status.get("Cpus_allowed_list") or None,
+        memory_nodes_allowed=details.status.get("Mems_allowed_list") or None,
+        memory_policy=details.use.get("policy") or None,
+        open_files=whole_number(details.use.get("files")),
+        main_thread_s=read_seconds(details.use.get("ticks"), table.ticks),
+        shm_total=room[0],
+        shm_available=room[1],
+        group=read_control_group(details.groups),
+        container_settings=read_container(details.box),
         limits=read_limits("\n".join(details.limits)),
     )
 
@@ -371,7 +387,15 @@ def _service(search: _Search, pid: int, group: ControlGroup | None, *, is_wanted
     if group.unit not in units:
         whose = "that user's own systemd" if group.is_user_unit else "systemd"
         search.missing.append(f"unit {group.unit} of process {pid}: {whose} does not answer")
-    return read_unit(group.unit, units.get(group.unit, {}))
+    lingers = {"yes": True, "no": False}.get(search.table.details.get(pid, Details()).use.get("lingers", ""))
+    unit = read_unit(group.unit, units.get(group.unit, {}))
+    return replace(unit, is_user_unit=group.is_user_unit, lingers=lingers)
+
+
+def _total(sizes: dict[int, int], family: list[int]) -> int | None:
+    """The sum over the family; None when one of it does not tell."""
+    known = [sizes[pid] for pid in family if pid in sizes]
+    return sum(known) if len(known) == len(family) else None
 
 
 def _resident(search: _Search, family: list[int]) -> int | None:

@@ -46,6 +46,9 @@ class Details:
     login: str | None = None
     executable: str | None = None
     unreadable: list[str] = field(default_factory=list[str])
+    use: dict[str, str] = field(default_factory=dict[str, str])  # "files" -> "63"
+    groups: list[str] = field(default_factory=list[str])  # "LEVEL FILE VALUE"
+    box: str | None = None  # "TOOL KEY=VALUE .."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +73,9 @@ class ProcessTable:
     units: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     rss: dict[int, int] = field(default_factory=dict[int, int])  # bytes
     pss: dict[int, int] = field(default_factory=dict[int, int])  # bytes
+    swap: dict[int, int] = field(default_factory=dict[int, int])  # bytes
+    locked: dict[int, int] = field(default_factory=dict[int, int])  # bytes
+    threads: dict[int, int] = field(default_factory=dict[int, int])
     is_whole: bool = False  # the last line came
 
     def ancestors(self, pid: int) -> list[int]:
@@ -185,6 +191,20 @@ def _pss(table: ProcessTable, rest: str) -> None:
     _memory(table, rest, table.pss)
 
 
+def _swap(table: ProcessTable, rest: str) -> None:
+    _memory(table, rest, table.swap)
+
+
+def _locked(table: ProcessTable, rest: str) -> None:
+    _memory(table, rest, table.locked)
+
+
+def _threads(table: ProcessTable, rest: str) -> None:
+    pid, _, text = rest.partition(" ")
+    if (number := whole_number(pid)) and (count := whole_number(text)) is not None and count > 0:
+        table.threads[number] = count
+
+
 def _unit(table: ProcessTable, rest: str) -> None:
     name, _, assignment = rest.partition(" ")
     key, sign, value = assignment.partition("=")
@@ -227,6 +247,15 @@ def _add_executable(details: Details, text: str) -> None:
     details.executable = text or None
 
 
+def _add_use(details: Details, text: str) -> None:
+    what, _, value = text.partition(" ")
+    details.use[what] = value.strip()
+
+
+def _add_box(details: Details, text: str) -> None:
+    details.box = text.strip() or None
+
+
 _READERS: dict[str, Callable[[ProcessTable, str], None]] = {
     "want": _want,
     "main": _main,
@@ -241,6 +270,9 @@ _READERS: dict[str, Callable[[ProcessTable, str], None]] = {
     "device": _device,
     "rss": _rss,
     "pss": _pss,
+    "swap": _swap,
+    "lock": _locked,
+    "threads": _threads,
     "unit": _unit,
     "end": _end,
     "process": _detail(lambda details, text: None),  # noqa: ARG005 - the number alone makes the row
@@ -251,5 +283,8 @@ _READERS: dict[str, Callable[[ProcessTable, str], None]] = {
     "limit": _detail(lambda details, text: details.limits.append(text)),
     "login": _detail(_add_login),
     "exe": _detail(_add_executable),
+    "use": _detail(_add_use),
+    "group": _detail(lambda details, text: details.groups.append(text)),
+    "box": _detail(_add_box),
     "unreadable": _detail(lambda details, text: details.unreadable.append(text)),
 }

@@ -1,11 +1,13 @@
-"""The facts that come with the package: cards and models, read from its own data files."""
+"""The facts that come with the package: cards, models and bugs, read from its own data files."""
 
 from functools import cache
 from pathlib import Path
 
 from bringup.parse.gpu_name import CatalogueCard, read_catalogue
 from bringup.parse.json_value import read_json
+from bringup.parse.known_bugs import read_known_bugs
 from bringup.parse.model_catalogue import CatalogueModel, read_models
+from bringup.values.known_bug import KnownBug
 
 _DATA = Path(__file__).parents[1] / "data"  # `importlib.resources` would cost 9 ms of start-up
 
@@ -21,3 +23,9 @@ def load_models() -> tuple[CatalogueModel, ...]:
     """The catalogue of models."""
     files = sorted((_DATA / "models").iterdir())
     return read_models(read_json(file.read_text(encoding="utf-8")) for file in files)
+
+
+@cache
+def load_known_bugs() -> tuple[KnownBug, ...]:
+    """The bugs of engines that are known."""
+    return read_known_bugs(read_json((_DATA / "known_bugs.json").read_text(encoding="utf-8")))

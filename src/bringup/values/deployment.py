@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from bringup.values.account import Account
+from bringup.values.account import Account, Role
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.known_bug import KnownBug
 from bringup.values.load import LoadTrace
 
 _USUAL_PORTS = {"http": 80, "https": 443}
@@ -58,6 +59,7 @@ class Deployment:
     account: Account | None = None  # of the GPUs; None: none was seen
     has_api_key: bool = False
     is_tls: bool = False
+    known_bugs: tuple[KnownBug, ...] = ()  # of all engines; which of them apply is judged
 
     @property
     def port(self) -> int | None:
@@ -80,3 +82,19 @@ class Deployment:
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that are meant: those the user named, else the host's main ones."""
         return self.host.gpus_named(self.wanted.gpus) if self.host is not None else ()
+
+    @property
+    def carriers(self) -> tuple[Gpu, ...]:
+        """The GPUs that carry the model: as the account has found them, else as the driver says."""
+        if self.account is not None:
+            found = tuple(one.gpu for one in self.account.gpus if one.role is Role.MODEL)
+            if found:
+                return found
+        host, process = self.host, self.process
+        return host.gpus_of(process) if host is not None and process is not None else ()
+
+    @property
+    def ranks(self) -> int:
+        """How many GPUs or processes share the model, as far as it is known; 0: not known."""
+        wanted = self.spec.tensor_parallel_size if self.spec is not None else None
+        return max(len(self.carriers), wanted or 0)

@@ -238,7 +238,35 @@ class ServiceUnit:
     start_limit_s: float | None = None  # TimeoutStartSec
     stop_limit_s: float | None = None  # TimeoutStopSec
     restart_policy: str | None = None
+    is_user_unit: bool = False  # of a user's own systemd, which ends with the user's last session
+    lingers: bool | None = None  # a user unit: that systemd starts at boot and outlives the sessions
     properties: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlGroupUse:
+    """What a process's control groups allow, the tightest of each, and what has been used of that."""
+
+    memory_limit: int | None = None  # bytes; None: none told
+    memory_used: int | None = None  # bytes under that limit, without page cache that can be dropped
+    oom_kills: int | None = None  # processes that were killed for memory in the innermost group
+    processor_limit: float | None = None  # processors
+    periods: int | None = None  # of the processor quota, counted since the group exists
+    throttled_periods: int | None = None  # those in which the quota was used up
+    task_limit: int | None = None  # threads
+    tasks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """How docker or podman run the engine's container."""
+
+    tool: str  # "docker", "podman"
+    name: str | None = None
+    restart_policy: str | None = None  # "no", "always", "unless-stopped", "on-failure"
+    restarts: int | None = None
+    is_removed_at_end: bool | None = None  # `--rm`
+    ipc_mode: str | None = None  # "private", "host", "shareable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +287,19 @@ class EngineProcess:
     children: tuple[int, ...] = ()
     gpu_devices: tuple[str, ...] = ()  # open /dev/nvidia* files of it and its children
     resident: int | None = None  # bytes, it and its children
+    swapped: int | None = None  # bytes in swap, it and its children
+    locked: int | None = None  # bytes locked in memory, it and its children
+    threads: int | None = None  # it and its children
+    name: str | None = None  # as the kernel names it, 15 characters at most
+    cpus_allowed: str | None = None  # "0-63,128-191"
+    memory_nodes_allowed: str | None = None  # NUMA nodes: "0-1"
+    memory_policy: str | None = None  # "default", "bind:0", "interleave:0-1"
+    open_files: int | None = None  # descriptors of it alone
+    main_thread_s: float | None = None  # seconds of processor time of its first thread
+    shm_total: int | None = None  # bytes of /dev/shm as the process sees it
+    shm_available: int | None = None  # bytes
+    group: ControlGroupUse | None = None
+    container_settings: ContainerSettings | None = None
     limits: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -296,7 +337,21 @@ class HostFacts:
     acs: str | None = None  # "redirecting", "off"
     virtualization: str | None = None  # "none", "kvm", ...
     container: str | None = None  # "docker", "lxc", "wsl", None
+    sev_snp: bool | None = None  # AMD's encrypted guests are switched on; None: the kernel does not say
+    governors: tuple[str, ...] = ()  # of the processors' clocks, each once
+    clock_driver: str | None = None  # "acpi-cpufreq", "intel_pstate", "amd-pstate-epp"
+    energy_preference: str | None = None  # "performance", "balance_power", "power"
+    processor_s: dict[str, float] = field(default_factory=dict[str, float])  # since boot: "user", "steal"
+    swapped_in: int | None = None  # bytes read back from swap since boot
     clock_skew_s: float | None = None  # host clock minus ours, seconds, half the round trip taken off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLine:
+    """One line of the kernel's log."""
+
+    at: float | None  # Unix time, seconds, by the host's clock; None: the log does not say
+    text: str  # without the time: "NVRM: Xid (PCI:0000:41:00): 79, ..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +373,9 @@ class HostSnapshot:
     disks: tuple[Disk, ...] = ()
     engines: tuple[EngineProcess, ...] = ()
     model_files: ModelFiles | None = None  # None: not asked, or not found
+    kernel_log: str | None = None  # where it was read: "dmesg", "the journal"; None: it was not
+    kernel_log_since: float | None = None  # Unix time of the oldest line that it still has
+    kernel_lines: tuple[KernelLine, ...] = ()  # those about memory, GPUs, links and machine errors, in order
     missing: tuple[str, ...] = ()
 
     def engine_on(self, port: int | None) -> EngineProcess | None:
@@ -337,6 +395,12 @@ class HostSnapshot:
 
         main = max(_in_order(self.gpus), key=memory, default="")
         return tuple(gpu for gpu in self.gpus if gpu.vendor == main)
+
+    def gpus_of(self, process: EngineProcess) -> tuple[Gpu, ...]:
+        """GPUs that `process` or one of its children holds, as the driver says; none where it does not."""
+        family = {process.pid, *process.children}
+        held = [one for one in self.processes if one.pid in family]
+        return tuple(gpu for gpu in self.gpus if any(one.is_on(gpu) for one in held))
 
     def gpus_named(self, names: tuple[str, ...]) -> tuple[Gpu, ...]:
         """The GPUs that `names` mean: indices, UUIDs or PCI bus ids; the main ones when there are none.

@@ -15,8 +15,10 @@ import pytest
 
 from bringup import registry
 from bringup.machine import Subject, Target
+from bringup.machine.counters import SUBJECT as COUNTERS
 from bringup.machine.disks import SUBJECT as DISKS
 from bringup.machine.facts import SUBJECT as FACTS
+from bringup.machine.kernel_log import SUBJECT as KERNEL_LOG
 from bringup.machine.numa import SUBJECT as NUMA
 from bringup.machine.pci import SUBJECT as PCI
 from bringup.machine.process import SUBJECT as PROCESS
@@ -527,3 +529,183 @@ def test_every_subject_has_questions_that_a_plain_shell_accepts(shell):
             assert (done.returncode, done.stderr) == (0, b"")
             # One argument of a command may be 128 KiB long, and the whole script travels with every snapshot.
             assert len(question.script) < 16_000
+
+
+BOUND = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && ulimit -n 300 && exec "$@"'
+
+
+@NEEDS_ROOT
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare on this machine")
+def test_what_a_process_may_use_is_told_as_it_sees_it(shell):
+    """A container's own /dev/shm is not the host's, and limits are those of the process."""
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no right to make a mount namespace")
+    before = (*("unshare", "-m", "sh", "-c", BOUND, "sh"), *(("taskset", "-c", "0") if TASKSET else ()))
+    with Server(before=before) as server:
+        used = Path(f"/proc/{server.pid}/status").read_text()
+        files = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        snapshot, _ = ask(PROCESS, shell=shell, target=Target(port=server.port))
+    engine = snapshot.engine_on(server.port)
+    assert engine.shm_total == 64 * 1024 * 1024
+    assert engine.shm_available == 64 * 1024 * 1024
+    assert engine.limits["open files"] == "300"
+    assert engine.open_files == files
+    assert f"Cpus_allowed_list:\t{engine.cpus_allowed}\n" in used
+    assert f"Mems_allowed_list:\t{engine.memory_nodes_allowed}\n" in used
+    assert engine.cpus_allowed == "0" or not TASKSET
+    assert engine.memory_policy in {None, "default"}
+    assert (engine.swapped, engine.locked) == (0, 0)
+    assert engine.threads == 2
+    assert engine.main_thread_s >= 0
+    assert engine.name.startswith("python")
+
+
+TASKSET = shutil.which("taskset")
+
+
+def tree(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def with_groups(root, member):
+    """The script among made-up control groups, of which the process is in the one that `member` names."""
+    return lambda script: (
+        script.replace("/sys/fs/cgroup", str(root))
+        .replace('"/proc/$p/cgroup"', f'"{member}"')
+        .replace('"/proc/$1/cgroup"', f'"{member}"')
+    )
+
+
+def test_the_tightest_of_the_control_groups_counts(tmp_path, shell):
+    root = tree(
+        tmp_path / "cgroup",
+        {
+            "cgroup.controllers": "cpu memory pids\n",
+            "a.slice/memory.max": "1000000\n",
+            "a.slice/memory.current": "900000\n",
+            "a.slice/memory.stat": "anon 5\ninactive_file 200000\nactive_file 100000\n",
+            "a.slice/cpu.max": "max 100000\n",
+            "a.slice/b.service/memory.max": "max\n",
+            "a.slice/b.service/memory.current": "800000\n",
+            "a.slice/b.service/memory.stat": "inactive_file 1\n",
+            "a.slice/b.service/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n",
+            "a.slice/b.service/cpu.max": "250000 100000\n",
+            "a.slice/b.service/cpu.stat": "usage_usec 9\nnr_periods 40\nnr_throttled 7\n",
+            "a.slice/b.service/pids.max": "512\n",
+            "a.slice/b.service/pids.current": "99\n",
+        },
+    )
+    member = tmp_path / "member"
+    member.write_text("0::/a.slice/b.service\n")
+    with Server() as server:
+        snapshot, _ = ask(
+            PROCESS, shell=shell, target=Target(port=server.port), edit=with_groups(root, member)
+        )
+    group = snapshot.engine_on(server.port).group
+    assert (group.memory_limit, group.memory_used, group.oom_kills) == (1000000, 600000, 2)
+    assert (group.processor_limit, group.periods, group.throttled_periods) == (2.5, 40, 7)
+    assert (group.task_limit, group.tasks) == (512, 99)
+
+
+def test_control_groups_of_version_1_are_read_too(tmp_path, shell):
+    root = tree(
+        tmp_path / "cgroup",
+        {
+            "memory/docker/x/memory.limit_in_bytes": "1000000\n",
+            "memory/docker/x/memory.usage_in_bytes": "900000\n",
+            "memory/docker/x/memory.stat": "active_file 1\n"
+            "total_inactive_file 90000\ntotal_active_file 10000\n",
+            "memory/docker/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "cpu/docker/x/cpu.cfs_quota_us": "-1\n",
+            "cpu/docker/x/cpu.cfs_period_us": "100000\n",
+        },
+    )
+    member = tmp_path / "member"
+    member.write_text("4:memory:/docker/x\n2:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n")
+    with Server() as server:
+        snapshot, _ = ask(
+            PROCESS, shell=shell, target=Target(port=server.port), edit=with_groups(root, member)
+        )
+    group = snapshot.engine_on(server.port).group
+    assert (group.memory_limit, group.memory_used, group.oom_kills) == (1000000, 800000, 1)
+    assert group.processor_limit is None
+
+
+def test_the_settings_of_its_container_are_told(tmp_path, stubs, shell):
+    member = tmp_path / "member"
+    member.write_text(f"0::/system.slice/docker-{'3f2c' * 16}.scope\n")
+    said = "restart=unless-stopped restarts=4 rm=false ipc=private name=/vllm"
+    path = stubs("docker", f'case "$*" in *{"3f2c" * 16}*) echo "{said}" ;; *) exit 1 ;; esac')
+    with Server() as server:
+        snapshot, _ = ask(
+            PROCESS,
+            shell=shell,
+            path=path,
+            target=Target(port=server.port),
+            edit=with_groups(tmp_path, member),
+        )
+    settings = snapshot.engine_on(server.port).container_settings
+    assert (settings.tool, settings.name, settings.restart_policy) == ("docker", "vllm", "unless-stopped")
+    assert (settings.restarts, settings.is_removed_at_end, settings.ipc_mode) == (4, False, "private")
+
+
+LINES = r"""printf '[    0.000000] Linux version 6.1\n[    0.100000] Command line: Xid=secret\n'
+i=0; while [ $i -lt 600 ]; do i=$((i + 1)); printf '[  %d.000000] NVRM: Xid number %d\n' $i $i; done
+printf '[  700.000000] usb 1-1: new device\n'"""
+
+
+def test_the_oldest_and_the_newest_lines_of_the_kernel_come(stubs, shell):
+    path = stubs("dmesg", f'case "$*" in *iso*) echo "dmesg: unknown" >&2; exit 1 ;; esac\n{LINES}')
+    snapshot, results = ask(KERNEL_LOG, shell=shell, path=path)
+    texts = [line.text for line in snapshot.kernel_lines]
+    assert results["machine.kernel_log"].stderr == ""
+    assert texts == [f"NVRM: Xid number {number}" for number in (*range(1, 101), *range(301, 601))]
+    assert snapshot.kernel_log == "dmesg"
+    assert snapshot.kernel_lines[-1].at - snapshot.kernel_log_since == pytest.approx(600.0)
+
+
+def test_the_journal_tells_it_where_the_buffer_may_not_be_read(stubs, shell):
+    stubs("dmesg", 'echo "dmesg: read kernel buffer failed: Operation not permitted" >&2; exit 1')
+    line = "1700001012.500000 box kernel: Out of memory: Killed process 812 (python3) total-vm:9kB"
+    path = stubs("journalctl", f'case " $* " in *" -k "*short-unix*) echo "{line}" ;; esac')
+    snapshot, _ = ask(KERNEL_LOG, shell=shell, path=path)
+    assert snapshot.kernel_log == "the journal"
+    assert [one.at for one in snapshot.kernel_lines] == [1700001012.5]
+    stubs("journalctl", "exit 1")
+    snapshot, _ = ask(KERNEL_LOG, shell=shell, path=path)
+    assert snapshot.kernel_log is None
+    assert "Operation not permitted" in snapshot.missing[0]
+
+
+def test_what_the_processors_have_counted_is_told(shell):
+    first = sum(map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]))
+    facts = ask(COUNTERS, shell=shell)[0].facts
+    last = sum(map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]))
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert first / ticks <= sum(facts.processor_s.values()) <= last / ticks
+    assert set(facts.processor_s) >= {"user", "idle", "steal"}
+
+
+def test_the_governors_are_told(tmp_path, shell):
+    files = {
+        "cpu0/cpufreq/scaling_governor": "powersave\n",
+        "cpu1/cpufreq/scaling_governor": "performance\n",
+        "cpu2/cpufreq/scaling_governor": "powersave\n",
+        "cpu0/cpufreq/scaling_driver": "acpi-cpufreq\n",
+    }
+    root = tree(tmp_path / "cpu", files)
+    snapshot, _ = ask(
+        COUNTERS,
+        shell=shell,
+        edit=lambda script: script.replace("/sys/devices/system/cpu", str(root)).replace(
+            "/sys/module/kvm_amd/parameters/sev_snp", str(root / "cpu1/cpufreq/none")
+        ),
+    )
+    facts = snapshot.facts
+    assert facts.governors == ("performance", "powersave")
+    assert (facts.clock_driver, facts.energy_preference, facts.sev_snp) == ("acpi-cpufreq", None, None)
