@@ -1,6 +1,8 @@
 """Readings of every GPU a few times a second: what `nvidia-smi --query-gpu=... -lms 200` printed for a while.
 
 A line `@fields index,...` says the columns of the rows that follow it.
+
+Source: the loop option of nvidia-smi (`--help`, drivers 390 to 610).
 """
 
 from bringup.parse.nvidia_smi import read_gpu, read_rows
