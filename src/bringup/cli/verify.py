@@ -39,6 +39,12 @@ def _budget(value: float | None) -> float | None:
     return value
 
 
+def _price(value: float | None) -> float | None:
+    if value is not None and not 0 <= value < float("inf"):  # so that "not a number" is refused as well
+        raise click.BadParameter("wanted a price, 0 or more")
+    return value
+
+
 @click.command("verify", context_settings={"ignore_unknown_options": False})
 @click.argument("url", required=False)
 @click.option("--host", metavar="USER@HOST", help="The engine's machine, any OpenSSH destination.")
@@ -64,6 +70,13 @@ def _budget(value: float | None) -> float | None:
     "--need-concurrency", type=click.IntRange(1), metavar="N", help="Requests of that length at once."
 )
 @click.option("--long-context", type=click.IntRange(1), metavar="N", help="Tokens of the needle exercise.")
+@click.option(
+    "--price-per-kwh",
+    type=float,
+    callback=lambda _ctx, _option, value: _price(value),
+    metavar="PRICE",
+    help="Tell what the electricity of the GPUs costs a day.",
+)
 @click.option("--quick", "depth", flag_value="quick", help="Under 10 s of requests on a small model.")
 @click.option("--full", "depth", flag_value="full", help="Every check.")
 @click.option("--only", multiple=True, metavar="CHECK", help="Only this check (repeatable).")
@@ -220,7 +233,8 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
         spec=spec,
         only=tuple(str(name) for name in only) if isinstance(only, tuple) else (),
         skip=tuple(str(name) for name in skip) if isinstance(skip, tuple) else (),
-        budget_s=_seconds(options["budget"]),
+        budget_s=_fraction(options["budget"]),
+        price_per_kwh=_fraction(options["price_per_kwh"]),
         target=HostTarget(
             port=target.port, unit=_text(options["unit"]), container=_text(options["container"])
         ),
@@ -267,5 +281,5 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _seconds(value: object) -> float | None:
+def _fraction(value: object) -> float | None:
     return value if isinstance(value, float) else None

@@ -123,11 +123,16 @@ def _request_of(recording: Recording, path: Path) -> VerifyRequest:
         ),
         has_api_key=options.get("has_api_key") is True,
         is_tls=options.get("is_tls") is True,
+        price_per_kwh=_price(options.get("price_per_kwh")),
         only=names("only"),
         skip=names("skip"),
         spec=engine_spec(names("engine_command")) if names("engine_command") else None,
         target=HostTarget(port=number("port")),
     )
+
+
+def _price(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 def _is_loopback(host: str) -> bool:

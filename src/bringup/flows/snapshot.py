@@ -54,6 +54,8 @@ def read_snapshot(
             gpus=(*snapshot.gpus, *reading.gpus),
             processes=(*snapshot.processes, *reading.processes),
             links=(*snapshot.links, *reading.links),
+            driver=snapshot.driver or reading.driver,
+            gpu_log=snapshot.gpu_log or reading.gpu_log,
             gpu_state="; ".join(states) or None,
             missing=(*snapshot.missing, *reading.missing),
         )

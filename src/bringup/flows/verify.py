@@ -15,12 +15,13 @@ from bringup.flows.identify import identify
 from bringup.flows.load import LoadSampler
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
+from bringup.parse.gpu_name import power_limit_of
 from bringup.parse.model_catalogue import parameters_of
 from bringup.parse.model_size import parameters_in_name
 from bringup.parse.redact import redact_argv
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
-from bringup.transport.catalogue import load_known_bugs, load_models
+from bringup.transport.catalogue import load_cards, load_known_bugs, load_models
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.exchange import Answer
@@ -47,6 +48,7 @@ class VerifyRequest:
     only: tuple[str, ...] = ()  # check names; empty: all
     skip: tuple[str, ...] = ()
     budget_s: float | None = None  # seconds for all requests together
+    price_per_kwh: float | None = None  # of electricity, in whatever currency
     spec: EngineSpec | None = None  # of the engine's command line, when the user gave it
     target: Target = field(default_factory=Target)
 
@@ -274,7 +276,17 @@ def _deployment(request: VerifyRequest, engine: EngineStatus, host: HostSnapshot
         has_api_key=request.has_api_key,
         is_tls=request.is_tls,
         known_bugs=load_known_bugs(),
+        card_power=_card_power(host),
+        price_per_kwh=request.price_per_kwh,
     )
+
+
+def _card_power(host: HostSnapshot | None) -> dict[str, float]:
+    """Power limits of the host's kinds of cards, as the catalogue has them."""
+    names = {gpu.name for gpu in host.gpus if gpu.name} if host is not None else set[str]()
+    catalogue = load_cards() if names else ()
+    found = {name: power_limit_of(name, catalogue) for name in sorted(names)}
+    return {name: watts for name, watts in found.items() if watts is not None}
 
 
 def _running_spec(request: VerifyRequest, host: HostSnapshot | None) -> EngineSpec | None:
@@ -355,6 +367,7 @@ def _recording(
             "need_concurrency": request.wanted.need_concurrency,
             "has_api_key": request.has_api_key,
             "is_tls": request.is_tls,
+            "price_per_kwh": request.price_per_kwh,
             "only": list(request.only),
             "skip": list(request.skip),
         },

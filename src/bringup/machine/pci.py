@@ -29,7 +29,12 @@ for d in /sys/bus/pci/devices/*; do
   for f in driver iommu_group; do
     [ ! -e "$d/$f" ] || echo "$a $f $(readlink "$d/$f")"
   done
-  echo "$a path $(cd -P "$d" && pwd)"
+  path=$(cd -P "$d" && pwd)
+  echo "$a path $path"
+  for f in max_link_speed max_link_width; do
+    value=; read -r value 2>/dev/null <"${path%/*}/$f"
+    [ -z "$value" ] || echo "$a slot_$f $value"
+  done
 done
 [ ! -d /sys/bus/pci/devices ] || echo "@@ bus"
 if [ -d /sys/kernel/iommu_groups ]; then

@@ -157,6 +157,12 @@ def _find(name: str, catalogue: Sequence[CatalogueCard], *, has_memory: bool) ->
     )
 
 
+def power_limit_of(name: str, catalogue: Sequence[CatalogueCard]) -> float | None:
+    """Watts of the one kind of card that has this name; None when it is not known or several differ."""
+    limits = {row.card.power_limit for row in _matches(_words(name), catalogue)}
+    return limits.pop() if len(limits) == 1 else None
+
+
 def _words(name: str) -> frozenset[str]:
     """What tells one card from another in a name: `RTX5090`, `rtx 5090` and `GeForce RTX-5090` are one."""
     spaced = _GLUED.sub(lambda match: f"{match[1]} ", name.lower())

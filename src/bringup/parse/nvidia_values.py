@@ -113,6 +113,27 @@ def celsius(text: str) -> float | Absent:
     return _quantity(text, {"C": 1.0, "": 1.0})
 
 
+def margin(text: str) -> float | Absent:
+    """Degrees Celsius that are left; below zero when there are none.
+
+    >>> margin("59"), margin("-2 C"), margin("N/A")
+    (59.0, -2.0, Absent(said='N/A'))
+    """
+    words = text.strip()
+    found = celsius(words.removeprefix("-"))
+    return found if isinstance(found, Absent) or not words.startswith("-") else -found
+
+
+def seconds(text: str) -> float | Absent:
+    """Seconds out of microseconds.
+
+    >>> seconds("182086 us")
+    0.182086
+    """
+    found = _quantity(text, {"us": 1.0, "": 1.0})
+    return found if isinstance(found, Absent) else found / 1e6
+
+
 def megahertz(text: str) -> float | Absent:
     """MHz."""
     return _quantity(text, {"MHz": 1.0, "": 1.0})
@@ -196,28 +217,49 @@ READERS: Mapping[str, Reader] = {
     "memory_utilization": share,
     "power": watts,
     "power_limit": watts,
+    "power_limit_default": watts,
+    "power_limit_min": watts,
+    "power_limit_max": watts,
     "temperature": celsius,
     "memory_temperature": celsius,
+    "temperature_margin": margin,
     "performance_state": state,
     "clock_sm": megahertz,
     "clock_memory": megahertz,
+    "clock_sm_max": megahertz,
+    "clock_memory_max": megahertz,
     "clocks_event_reasons": mask,
+    "slowed_by_heat": seconds,
+    "slowed_by_hardware_heat": seconds,
+    "slowed_by_power_brake": seconds,
+    "slowed_by_power_cap": seconds,
     "pcie_generation": count,
     "pcie_generation_max": count,
+    "pcie_generation_card": count,
+    "pcie_generation_host": count,
     "pcie_width": count,
     "pcie_width_max": count,
     "ecc_mode": word,
+    "ecc_mode_pending": word,
     "ecc_uncorrected": count,
+    "ecc_uncorrected_ever": count,
+    "ecc_corrected": count,
     "remapped_rows_pending": word,
     "remapped_rows_failure": word,
+    "remapped_rows": count,
+    "retired_pages_pending": word,
     "mig_mode": word,
+    "mig_mode_pending": word,
     "persistence_mode": word,
     "serial": word,
     "vbios": word,
     "minor": count,
     "recovery_action": word,
+    "reset_required": word,
+    "drain_recommended": word,
     "compute_mode": word,
     "fabric_state": word,
+    "fabric_status": word,
 }
 
 

@@ -51,6 +51,8 @@ def _device(address: str, fields: dict[str, str]) -> PciDevice:
         link_speed_max=_speed(fields.get("max_link_speed")),
         link_width=_width(fields.get("current_link_width")),
         link_width_max=_width(fields.get("max_link_width")),
+        slot_speed_max=_speed(fields.get("slot_max_link_speed")),
+        slot_width_max=_width(fields.get("slot_max_link_width")),
     )
 
 

@@ -1,6 +1,7 @@
 """The deployment under test: all that a check may know. Assembled once, before the first exercise."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from bringup.values.account import Account, Role
@@ -60,6 +61,8 @@ class Deployment:
     has_api_key: bool = False
     is_tls: bool = False
     known_bugs: tuple[KnownBug, ...] = ()  # of all engines; which of them apply is judged
+    card_power: Mapping[str, float] = field(default_factory=dict[str, float])  # name -> watts of its kind
+    price_per_kwh: float | None = None  # in whatever currency the user thinks
 
     @property
     def port(self) -> int | None:

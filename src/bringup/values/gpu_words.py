@@ -1,20 +1,21 @@
 """GPUs as people name them in a sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bringup.values.host import Gpu
 
 
-def gpus_text(gpus: Sequence[Gpu]) -> str:
+def gpus_text(gpus: Iterable[Gpu]) -> str:
     """Their indices with runs drawn together; their addresses where they have none.
 
     >>> gpus_text([Gpu(index=number) for number in (0, 1, 2, 3, 5)]), gpus_text([Gpu(index=4)])
     ('GPUs 0-3, 5', 'GPU 4')
     """
-    indices = [gpu.index for gpu in gpus if gpu.index is not None]
-    if len(indices) < len(gpus):
-        return ", ".join(gpu.label for gpu in gpus) or "no GPU"
-    return f"GPU{'' if len(gpus) == 1 else 's'} {runs_text(indices)}" if gpus else "no GPU"
+    listed = list(gpus)
+    indices = [gpu.index for gpu in listed if gpu.index is not None]
+    if len(indices) < len(listed):
+        return ", ".join(gpu.label for gpu in listed)
+    return f"GPU{'' if len(listed) == 1 else 's'} {runs_text(indices)}" if listed else "no GPU"
 
 
 def runs_text(numbers: Sequence[int]) -> str:

@@ -57,6 +57,24 @@ class GpuInstance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One of several readings of a GPU within about a second."""
+
+    utilization: float | None = None  # share of the driver's sample period, 0..1
+    power: float | None = None  # watts
+    clock_sm: float | None = None  # MHz
+    pcie_generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvLink:
+    """One NVLink of a GPU."""
+
+    number: int
+    rate: float | None = None  # in one direction, bytes/s; None: inactive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU as its driver reports it. `None` = not asked or not told; `said` keeps the driver's words."""
 
@@ -75,29 +93,52 @@ class Gpu:
     memory_utilization: float | None = None  # 0..1
     power: float | None = None  # watts
     power_limit: float | None = None  # watts, the one that is enforced
+    power_limit_default: float | None = None  # watts, as the card is made
+    power_limit_min: float | None = None  # watts, the lowest that can be set
+    power_limit_max: float | None = None  # watts, the highest that can be set
     temperature: float | None = None  # degrees Celsius
     memory_temperature: float | None = None  # degrees Celsius
     hotspot_temperature: float | None = None  # degrees Celsius, the hottest point, where it is told apart
+    temperature_margin: float | None = None  # degrees Celsius left until the driver slows the clocks
     performance_state: str | None = None  # "P0" .. "P15"
     clock_sm: float | None = None  # MHz
     clock_memory: float | None = None  # MHz
+    clock_sm_max: float | None = None  # MHz
+    clock_memory_max: float | None = None  # MHz
     clocks_event_reasons: int | None = None  # bit mask
+    slowed_by_heat: float | None = None  # seconds since the driver was loaded, by the driver itself
+    slowed_by_hardware_heat: float | None = None  # seconds, by the card's own thermal protection
+    slowed_by_power_brake: float | None = None  # seconds, by the server's power supply
+    slowed_by_power_cap: float | None = None  # seconds, at the power limit
     pcie_generation: int | None = None
     pcie_generation_max: int | None = None
+    pcie_generation_card: int | None = None  # the highest that the card can do
+    pcie_generation_host: int | None = None  # the highest that the slot's root port can do
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     ecc_mode: str | None = None
-    ecc_uncorrected: int | None = None
+    ecc_mode_pending: str | None = None  # what it becomes with the next reset
+    ecc_uncorrected: int | None = None  # since the driver was loaded
+    ecc_uncorrected_ever: int | None = None  # in the card's life
+    ecc_corrected: int | None = None  # since the driver was loaded
     remapped_rows_pending: str | None = None
     remapped_rows_failure: str | None = None
+    remapped_rows: int | None = None  # for uncorrectable errors
+    retired_pages_pending: str | None = None  # the same on cards before Ampere
     mig_mode: str | None = None
+    mig_mode_pending: str | None = None  # what it becomes with the next reset
     persistence_mode: str | None = None
     serial: str | None = None
     vbios: str | None = None
     minor: int | None = None  # /dev/nvidia<minor>; neither the index nor the PCI order
     recovery_action: str | None = None
+    reset_required: str | None = None  # "Yes", "No": before drivers told a recovery action
+    drain_recommended: str | None = None
     compute_mode: str | None = None  # "E. Process" and "Exclusive_Process" refuse a second process
     fabric_state: str | None = None  # must be "Completed" on NVSwitch machines
+    fabric_status: str | None = None  # must be "Success" there
+    nvlinks: tuple[NvLink, ...] = ()
+    samples: tuple[GpuSample, ...] = ()
     name_is_cut: bool = False  # the plain table cuts names at about 24 characters
     instances: tuple[GpuInstance, ...] = ()  # MIG devices, where the source lists them
     said: dict[str, str] = field(default_factory=dict[str, str])  # field -> the driver's words for "no value"
@@ -188,6 +229,48 @@ class GpuLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MappedLibrary:
+    """A library of CUDA or of the driver that a running process uses."""
+
+    pid: int
+    name: str  # "libcuda" belongs to the driver, "libcudart" to the program's own CUDA
+    version: str  # "595.58.03", "12.8.90", "12"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDriver:
+    """Versions of a driver's parts: they have to be of one release."""
+
+    module: str | None = None  # kernel module that is loaded
+    is_open: bool | None = None  # NVIDIA's open kernel module
+    installed: str | None = None  # kernel module on disk, which the next boot loads
+    library: str | None = None  # user library that the driver's own tool uses
+    cuda: str | None = None  # newest CUDA that the user library speaks: "13.0"
+    mapped: tuple[MappedLibrary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuError:
+    """An error of a GPU that the driver wrote into the kernel log: an Xid."""
+
+    code: int
+    text: str  # what stands behind the code
+    bus_id: str | None = None  # as `Gpu.bus_id`
+    at: float | None = None  # seconds since the boot
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLog:
+    """What the kernel said of GPUs since the boot."""
+
+    errors: tuple[GpuError, ...] = ()  # in the order of the log
+    begins_at: float | None = None  # seconds since the boot: what came before is no longer in it
+    uptime: float | None = None  # seconds since the boot when it was read
+    refused: str | None = None  # why it could not be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PciDevice:
     """A display or 3D controller (PCI class 03xx) as the kernel shows it."""
 
@@ -203,6 +286,8 @@ class PciDevice:
     link_speed_max: str | None = None
     link_width: int | None = None
     link_width_max: int | None = None
+    slot_speed_max: str | None = None  # of the port above it
+    slot_width_max: int | None = None  # lanes of the port above it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +453,8 @@ class HostSnapshot:
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     links: tuple[GpuLink, ...] = ()
+    driver: GpuDriver | None = None
+    gpu_log: KernelLog | None = None  # None: not asked, or there is no driver that would write into it
     pci_devices: tuple[PciDevice, ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
     disks: tuple[Disk, ...] = ()

@@ -13,12 +13,23 @@ from collections.abc import Mapping
 
 from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_frame import Framed, read_cards, read_frame
+from bringup.parse.nvidia_join import join
+from bringup.parse.nvidia_samples import SAMPLED
 from bringup.parse.nvidia_smi import Rows, read_gpu, read_processes, read_rows
+from bringup.parse.nvidia_software import read_driver
 from bringup.parse.nvidia_state import trouble
 from bringup.parse.nvidia_trace import INTERVAL_S, TRACED, read_trace
 from bringup.parse.topo import read_topology
+from bringup.parse.xid_log import read_kernel_log
 from bringup.units import MIB
-from bringup.values.host import CommandResult, Gpu, GpuLink, GpuProcess, Question
+from bringup.values.host import (
+    CommandResult,
+    Gpu,
+    GpuLink,
+    GpuProcess,
+    KernelLog,
+    Question,
+)
 from bringup.values.load import GpuMoment
 from bringup.vendors import GpuReading, Vendor
 
@@ -42,28 +53,50 @@ _FIELDS: tuple[tuple[str, int], ...] = (
     ("power.draw", 0),
     ("power.draw.instant", 471),
     ("enforced.power.limit", 0),
+    ("power.default_limit", 0),
+    ("power.min_limit", 0),
+    ("power.max_limit", 0),
     ("temperature.gpu", 0),
     ("temperature.memory", 391),
+    ("temperature.gpu.tlimit", 471),
     ("pstate", 0),
     ("clocks.sm", 0),
     ("clocks.mem", 0),
+    ("clocks.max.sm", 0),
+    ("clocks.max.mem", 0),
     ("clocks_event_reasons.active", 526),
+    ("clocks_event_reasons_counters.sw_power_cap", 551),
+    ("clocks_event_reasons_counters.sw_thermal_slowdown", 551),
+    ("clocks_event_reasons_counters.hw_thermal_slowdown", 551),
+    ("clocks_event_reasons_counters.hw_power_brake_slowdown", 551),
     ("pcie.link.gen.current", 0),
     ("pcie.link.gen.max", 0),
+    ("pcie.link.gen.gpumax", 471),
+    ("pcie.link.gen.hostmax", 471),
     ("pcie.link.width.current", 0),
     ("pcie.link.width.max", 0),
     ("ecc.mode.current", 0),
+    ("ecc.mode.pending", 0),
     ("ecc.errors.uncorrected.volatile.total", 0),
+    ("ecc.errors.uncorrected.aggregate.total", 0),
+    ("ecc.errors.corrected.volatile.total", 0),
     ("remapped_rows.pending", 419),
     ("remapped_rows.failure", 419),
+    ("remapped_rows.uncorrectable", 419),
+    ("retired_pages.pending", 0),
     ("mig.mode.current", 419),
+    ("mig.mode.pending", 419),
     ("persistence_mode", 0),
     ("compute_mode", 0),
     ("fabric.state", 471),
+    ("fabric.status", 471),
     ("gpu_recovery_action", 551),
+    ("reset_status.reset_required", 526),
+    ("reset_status.drain_and_reset_recommended", 526),
     ("serial", 0),
 )
 
+_ROUNDS = 5  # readings of each card, 0.2 s apart: one second
 _UNEXPLAINED = 256 * MIB  # guess: above what a driver and a display take by themselves
 _ANSWER_LIMIT_S = 25  # a first call without persistence mode initialises every card, seconds each
 _CARD_LIMIT_S = 8
@@ -191,6 +224,85 @@ limited 20 "$tool" topo -m </dev/null
 """
 )
 
+# nvidia-smi's own loop: it starts once, and its readings lie 0.2 s apart. Whoever reads stops after five.
+# Not yet tried on a machine with these cards: a tool that holds its lines back gives fewer samples, or none.
+_SAMPLES = (
+    _FIND_TOOL
+    + """\
+[ -n "$tool" ] || { echo "@absent"; exit 127; }
+rounds() {
+  count=0
+  first=
+  while IFS= read -r line; do
+    case $line in *'Field "'*) return 1 ;; esac
+    [ -n "$first" ] || first=${line%%,*}
+    if [ "${line%%,*}" = "$first" ]; then
+      count=$((count + 1))
+      [ "$count" -le @ROUNDS@ ] || return 0
+    fi
+    printf '%s\\n' "$line"
+  done
+}
+for fields in @SAMPLED@,power.draw.instant @SAMPLED@; do
+  echo "@fields $fields"
+  limited 3 "$tool" --query-gpu=$fields --format=csv,noheader,nounits -lms 200 2>&1 </dev/null |
+    rounds && break
+done
+exit 0
+""".replace("@SAMPLED@", ",".join(SAMPLED)).replace("@ROUNDS@", str(_ROUNDS))
+)
+
+_NVLINK = (
+    _FIND_TOOL
+    + """\
+[ -n "$tool" ] || { echo "@absent"; exit 127; }
+limited 20 "$tool" nvlink -s </dev/null
+"""
+)
+
+# Which driver is loaded, which one is on disk, and which libraries the running programs have in memory: a
+# container brings its own. A process whose maps may not be read is left out.
+_SOFTWARE = (
+    _FIND_TOOL
+    + """\
+[ -n "$tool" ] || { echo "@@ absent"; exit 0; }
+PATH=$PATH:/usr/sbin:/sbin
+if [ -r /proc/driver/nvidia/version ]; then echo "@@ module"; cat /proc/driver/nvidia/version; fi
+echo "@@ installed"
+modinfo -F version nvidia 2>/dev/null
+echo "@@ tool"
+limited 10 "$tool" --version </dev/null 2>&1
+echo "@@ list"
+limited 10 "$tool" -L </dev/null 2>/dev/null
+echo "@@ mapped"
+limited 5 grep -Eo '/[^ ]*/lib(cuda|cudart[^/ ]*)[.]so[.][0-9.]+' /proc/[0-9]*/maps 2>/dev/null |
+  sort -u | head -n 400
+exit 0
+"""
+)
+
+# The journal is asked where the kernel's own buffer may not be read or has lost its beginning.
+_KERNEL_LOG = """\
+[ -e /proc/driver/nvidia ] || [ -e /sys/module/nvidia ] || { echo "@@ none"; exit 0; }
+PATH=$PATH:/usr/sbin:/sbin
+pick() {
+  awk 'NR == 1 { print "first " $0 } /NVRM: .*Xid/ && count < 300 { count++; print }'
+}
+echo "@@ uptime"
+cat /proc/uptime 2>/dev/null
+echo "@@ dmesg"
+dmesg 2>/dev/null | pick
+echo "@@ refused"
+dmesg 2>&1 >/dev/null | head -n 1
+case $(dmesg 2>/dev/null | head -n 1) in
+  '['*' 0.'*']'*) ;;
+  *)
+    echo "@@ journal"
+    journalctl -k -b -q --no-pager -o short-monotonic </dev/null 2>/dev/null | pick ;;
+esac
+exit 0
+"""
+
 _CARDS = """\
 if [ -r /proc/driver/nvidia/version ]; then echo "@version"; cat /proc/driver/nvidia/version; fi
 for card in /proc/driver/nvidia/gpus/*; do
@@ -211,6 +323,10 @@ _QUESTIONS = (
     Question(key="nvidia.processes", script=_PROCESSES, time_limit_s=25.0, group="nvidia"),
     Question(key="nvidia.topology", script=_TOPOLOGY, time_limit_s=25.0, group="nvidia"),
     Question(key="nvidia.cards", script=_CARDS, time_limit_s=10.0, group="nvidia"),
+    Question(key="nvidia.nvlink", script=_NVLINK, time_limit_s=25.0, group="nvidia"),
+    Question(key="nvidia.samples", script=_SAMPLES, time_limit_s=10.0, group="nvidia"),
+    Question(key="nvidia.software", script=_SOFTWARE, time_limit_s=20.0, group="nvidia"),
+    Question(key="nvidia.kernel_log", script=_KERNEL_LOG, time_limit_s=15.0),
 )
 
 
@@ -227,9 +343,16 @@ def read(results: Mapping[str, CommandResult]) -> GpuReading:
         links, lacking = _read_links(results.get("nvidia.topology"))
         missing.extend(lacking)
     return GpuReading(
-        gpus=gpus,
+        gpus=join(
+            gpus,
+            links=_output(results.get("nvidia.nvlink")),
+            samples=_output(results.get("nvidia.samples")),
+            software=_output(results.get("nvidia.software")),
+        ),
         processes=processes,
         links=links,
+        driver=read_driver(_output(results.get("nvidia.software"))),
+        gpu_log=_kernel_log(results.get("nvidia.kernel_log")),
         state=state,
         missing=tuple(missing),
         is_absent=_is_absent(results.get("nvidia.gpus")),
@@ -242,6 +365,14 @@ def _is_absent(result: CommandResult | None) -> bool:
     if frame.pci or frame.driver:
         return False
     return frame.has_pci or frame.is_absent
+
+
+def _kernel_log(result: CommandResult | None) -> KernelLog | None:
+    """What the kernel log says of GPUs; None where it was not asked."""
+    if result is None or result.skipped:
+        return None
+    found = read_kernel_log(result.stdout)
+    return KernelLog(refused="reading it took too long") if found is None and result.timed_out else found
 
 
 def _output(result: CommandResult | None) -> str:

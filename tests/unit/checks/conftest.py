@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from bringup.checks import MAX_ROUNDS, Check, Replies
+from bringup.units import mib
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.finding import Finding, Judgement
+from bringup.values.host import Gpu, HostSnapshot
 
 JSON_HEADERS = (("content-type", "application/json"),)
 STREAM_HEADERS = (("content-type", "text/event-stream"),)
@@ -159,6 +161,51 @@ def run(check: Check, under_test: Deployment, respond: Callable[[Ask], Answer]) 
     return SimpleNamespace(judgement=judgement, asked=asked, rounds=rounds)
 
 
+def card(index: int = 0, **more: object) -> Gpu:
+    """A sound RTX PRO 6000 at rest with a model in it, in every respect not named."""
+    figures: dict[str, object] = {
+        "uuid": f"GPU-{index}",
+        "bus_id": f"0000:{index + 6:02x}:00.0",
+        "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "driver_version": "595.58.03",
+        "compute_capability": "12.0",
+        "memory_total": mib(97887),
+        "memory_reserved": mib(636),
+        "memory_used": mib(96721),
+        "utilization": 0.0,
+        "power": 83.0 + index / 10,
+        "power_limit": 600.0,
+        "power_limit_default": 600.0,
+        "temperature": 41.0,
+        "performance_state": "P1",
+        "clock_sm": 180.0,
+        "clock_sm_max": 2430.0,
+        "clocks_event_reasons": 1,
+        "pcie_generation": 1,
+        "pcie_generation_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "ecc_mode": "Enabled",
+        "ecc_uncorrected": 0,
+        "remapped_rows_pending": "No",
+        "remapped_rows_failure": "No",
+        "mig_mode": "Disabled",
+        "persistence_mode": "Enabled",
+        "recovery_action": "None",
+    }
+    return Gpu(index=index, **{**figures, **more})
+
+
+def idle_card(index: int, **more: object) -> Gpu:
+    """The same card without a model."""
+    return card(index, **{"memory_used": mib(3), "power": 33.5, "performance_state": "P8", **more})
+
+
+def box(*gpus: Gpu, **more: object) -> HostSnapshot:
+    """A host with these cards."""
+    return HostSnapshot(taken_at=1_000_000.0, host="gpubox", gpus=gpus, **more)
+
+
 def found(judgement: Judgement) -> dict[str, str]:
     """Severity by finding id."""
     assert all(is_complete(finding) for finding in judgement.findings)
@@ -184,4 +231,7 @@ def make() -> SimpleNamespace:
         judge=judge,
         run=run,
         found=found,
+        card=card,
+        idle_card=idle_card,
+        box=box,
     )

@@ -1,8 +1,10 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from bringup.errors import EXIT_UNKNOWN, HostError
+from bringup.flows.reach import replayed
 from bringup.flows.verify import (
     VerifyRequest,
     World,
@@ -11,7 +13,8 @@ from bringup.flows.verify import (
     parameters_of_model,
     verify,
 )
-from bringup.transport.replay import ReplayEndpoint, ReplaySandbox
+from bringup.transport.recording import save
+from bringup.transport.replay import ReplayEndpoint, ReplayRunner, ReplaySandbox
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.exchange import Answer
@@ -116,3 +119,30 @@ def test_a_hub_id_is_no_folder():
 )
 def test_the_size_of_a_model(model, parameters):
     assert parameters_of_model(model) == parameters
+
+
+def test_a_price_is_told_recorded_and_replayed(tmp_path):
+    folder = Path(__file__).parents[2] / "golden/vendors/nvidia/case-a"
+    told = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("nvidia.*.txt")}
+    results = {key: CommandResult(key=key, status=0, stdout=text) for key, text in told.items()}
+    recording = Recording(
+        probes={"/v1/models": Answer(key="/v1/models", status=200, body="{}")},
+        snapshots={"before": results, "after": results},
+    )
+    world = World(
+        runner=ReplayRunner(recording),
+        runner_after=ReplayRunner(recording, "after"),
+        endpoint=ReplayEndpoint(recording),
+        sandbox=ReplaySandbox(recording),
+        is_replay=True,
+    )
+    request = VerifyRequest(url="http://gpubox:8000", only=("power_state",), price_per_kwh=0.25)
+    outcome = asyncio.run(verify(request, world))
+    power, cost = outcome.report.measurements
+    assert (power.value, cost.value) == (467.1, 2.8)  # 467.14 W x 24 h = 11.21 kWh
+    file = tmp_path / "priced.json.gz"
+    save(file, outcome.recording)
+    again = asyncio.run(verify(*replayed(file))).report
+    assert again.measurements == outcome.report.measurements
+    (found,) = again.findings
+    assert found.summary == ("4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W), 2.80 a day")

@@ -385,6 +385,10 @@ def sysfs(tmp_path):
         ("pci0000:80/0000:80:02.0", "0x030000", "nouveau", -1, 16, "255"),
     )
     (root / "bus/pci/devices").mkdir(parents=True)
+    port = root / "devices/pci0000:00/0000:00:01.1"
+    port.mkdir(parents=True)
+    (port / "max_link_width").write_text("8\n")
+    (port / "max_link_speed").write_text("16.0 GT/s PCIe\n")
     for path, kind, driver, node, group, width in rows:
         folder = root / "devices" / path
         folder.mkdir(parents=True)
@@ -441,6 +445,8 @@ def test_cards_are_read_from_sysfs_with_or_without_a_driver(sysfs, stubs, shell,
         ("0000:81:00.0", "vfio-pci", 1, 15, 8),
     ]
     assert [card.link_speed for card in snapshot.pci_devices][2:] == [None, "32.0 GT/s PCIe"]
+    assert [card.slot_width_max for card in snapshot.pci_devices] == [8, None, None, None]
+    assert snapshot.pci_devices[0].slot_speed_max == "16.0 GT/s PCIe"
     assert snapshot.facts.iommu == "passthrough"
     assert snapshot.facts.acs == expected
     assert snapshot.missing == ()

@@ -154,11 +154,12 @@ def without_index(process: GpuProcess) -> tuple[object, ...]:
 )
 def test_the_vendor_never_raises(text: str, status: int | None, late: bool) -> None:
     framed = f"@fields index,uuid,pci.bus_id,memory.used\n@answer all 0\n{text}\n@end\n"
-    for output in (text, framed):
+    sections = f"@@ tool\n{text}\n@@ mapped\n{text}\n@@ dmesg\nfirst {text}\n{text}\n"
+    for output in (text, framed, sections):
         reading = VENDOR.read(
             {
                 key: CommandResult(key=key, status=status, stdout=output, timed_out=late)
-                for key in ("nvidia.gpus", "nvidia.processes", "nvidia.topology", "nvidia.cards")
+                for key in (question.key for question in VENDOR.questions)
             }
         )
         assert reading.gpus or reading.state

@@ -1,0 +1,224 @@
+"""Questions about samples, links, versions and the kernel log, as a real shell runs them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bringup.parse.nvidia_samples import read_samples
+from bringup.parse.nvidia_software import read_driver
+from bringup.parse.xid_log import read_kernel_log
+from bringup.values.host import CommandResult, MappedLibrary
+from bringup.vendors.nvidia import VENDOR
+
+SHELLS = [
+    pytest.param(
+        argv, id=argv[-1], marks=pytest.mark.skipif(not shutil.which(argv[0]), reason=f"no {argv[0]} here")
+    )
+    for argv in (("dash",), ("busybox", "sh"), ("bash", "--posix"))
+]
+TOOLS = ("awk", "cat", "grep", "head", "sh", "sleep", "sort", "timeout", "true")
+CASE_A = Path(__file__).parents[2] / "golden/vendors/nvidia/case-a"
+
+
+@pytest.fixture(params=SHELLS)
+def ask(request, tmp_path):
+    """Asks one question on a made-up host whose commands are these scripts."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found
+        (folder / name).symlink_to(found)
+
+    def answer(key, files=None, **commands):
+        for path, text in (files or {}).items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        for name, body in commands.items():
+            file = folder / name.replace("_", "-")
+            file.write_text(f"#!/bin/sh\n{body}\n")
+            file.chmod(0o755)
+        question = next(one for one in VENDOR.questions if one.key == key)
+        script = question.script
+        for place in ("/proc/", "/sys/module", "/usr/lib/wsl", "/usr/local/nvidia"):
+            script = script.replace(place, f"{tmp_path}{place}")
+        script = script.replace(":/usr/sbin:/sbin", "").replace("limited 3 ", "limited 1 ")
+        shell = request.param
+        done = subprocess.run(
+            [str(shutil.which(shell[0])), *shell[1:], "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"PATH": str(folder), "LC_ALL": "C"},
+            check=False,
+        )
+        assert done.stderr == ""
+        return done.stdout.replace(str(tmp_path), "")
+
+    return answer
+
+
+LOOP = """
+echo "$@" >> "$0.calls"
+{refusal}
+count=0
+while [ "$count" -lt 40 ]; do
+  echo "0, 100, 139.0, 1300, 5$extra"
+  echo "1, 0, 83.0, 180, 1$extra"
+  count=$((count + 1))
+  [ "$count" -lt 8 ] || sleep 0.05
+done
+"""
+
+
+def test_five_rounds_are_taken_and_no_more(ask):
+    text = ask("nvidia.samples", nvidia_smi=LOOP.format(refusal='extra=", 140.5"'))
+    found = read_samples(text)
+    assert {index: len(samples) for index, samples in found.items()} == {0: 5, 1: 5}
+    assert found[0][0].power == 140.5  # the reading of the moment, not the average of a second
+    assert (found[0][0].utilization, found[0][0].clock_sm, found[0][0].pcie_generation) == (1.0, 1300.0, 5)
+
+
+def test_a_field_that_the_tool_refuses_is_left_out(ask):
+    refusal = """
+case $* in
+  *power.draw.instant*) echo 'Field "power.draw.instant" is not a valid field to query.'; exit 2 ;;
+esac
+"""
+    found = read_samples(ask("nvidia.samples", nvidia_smi=LOOP.format(refusal=refusal)))
+    assert [sample.power for sample in found[0]] == [139.0] * 5
+
+
+def test_a_tool_without_a_loop_gives_what_it_gives(ask):
+    text = ask("nvidia.samples", nvidia_smi='echo "0, [N/A], [N/A], 180, 1, [N/A]"')
+    (sample,) = read_samples(text)[0]
+    assert (sample.utilization, sample.power) == (None, None)
+
+
+def test_a_tool_that_hangs_is_left_alone(ask):
+    assert read_samples(ask("nvidia.samples", nvidia_smi="exec sleep 50")) == {}
+
+
+VERSION = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.58.03  Release Build  (b@h)\n"
+TELLS = """
+case $* in
+  --version) printf 'NVIDIA-SMI version  : 595.58\\nNVML version        : 595.58\\n'
+    printf 'DRIVER version      : 595.58.03\\nCUDA Version        : 13.2\\n' ;;
+  -L) printf 'GPU 0: NVIDIA H200 (UUID: GPU-1)\\n' ;;
+esac
+"""
+
+
+def test_versions_of_every_part(ask):
+    files = {
+        "proc/driver/nvidia/version": VERSION,
+        "proc/12/maps": "7f00-7f01 r-xp 0 08:01 9   /usr/lib/x86_64-linux-gnu/libcuda.so.595.58.03\n" * 3
+        + "7f00-7f01 r-xp 0 08:01 9   /opt/venv/nvidia/cu13/lib/libcudart.so.13\n",
+        "proc/34/maps": "7f00-7f01 r-xp 0 08:01 9  /opt/x.libs/libcudart-1a2b.so.12.8.90\n",
+        "proc/56/maps": "7f00-7f01 r-xp 0 08:01 9  /usr/lib/libcudadevrt.so.1\n",
+    }
+    driver = read_driver(ask("nvidia.software", files, nvidia_smi=TELLS, modinfo="echo 610.43.02"))
+    assert driver is not None
+    assert (driver.module, driver.is_open, driver.installed) == ("595.58.03", True, "610.43.02")
+    assert (driver.library, driver.cuda) == ("595.58", "13.2")
+    assert set(driver.mapped) == {
+        MappedLibrary(pid=12, name="libcuda", version="595.58.03"),
+        MappedLibrary(pid=12, name="libcudart", version="13"),
+        MappedLibrary(pid=34, name="libcudart", version="12.8.90"),
+    }
+
+
+def test_a_driver_of_610_tells_its_versions_by_other_names(ask):
+    tells = """
+[ "$1" = --version ] || exit 0
+echo 'CUDA version        : Deprecated, see "CUDA UMD version" instead'
+echo 'NVML version        : 610.43'
+echo 'KMD version         : 610.43.02'
+echo 'CUDA UMD version    : 13.3'
+"""
+    driver = read_driver(ask("nvidia.software", nvidia_smi=tells))
+    assert driver is not None
+    assert (driver.library, driver.cuda, driver.module, driver.installed) == ("610.43", "13.3", None, None)
+
+
+def test_a_host_without_the_tool_tells_no_versions(ask):
+    assert read_driver(ask("nvidia.software")) is None
+
+
+BOOT = "[    0.000000] Linux version 6.8.0"
+XID = "[ 1234.500000] NVRM: Xid (PCI:0000:06:00): 79, pid=77, name=python3, GPU has fallen off the bus."
+
+
+def test_the_kernel_log(ask):
+    files = {"proc/driver/nvidia/version": VERSION, "proc/uptime": "5000.25 1.0\n"}
+    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=f"echo '{BOOT}'\necho '{XID}'\necho other"))
+    assert log is not None
+    assert (log.uptime, log.begins_at, log.refused) == (5000.25, 0.0, None)
+    (error,) = log.errors
+    assert (error.code, error.bus_id, error.at, error.pid) == (79, "0000:06:00.0", 1234.5, 77)
+    assert error.text == "pid=77, name=python3, GPU has fallen off the bus."
+
+
+REFUSES = "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2\nexit 1"
+
+
+def test_the_journal_stands_in_for_a_kernel_log_that_may_not_be_read(ask):
+    files = {"sys/module/nvidia/version": "595\n"}
+    lines = [line.replace("] ", "] host kernel: ") for line in (BOOT, XID)]
+    journal = "\n".join(f"echo '{line}'" for line in lines)
+    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=REFUSES, journalctl=journal))
+    assert log is not None
+    assert [error.code for error in log.errors] == [79]
+    assert (log.errors[0].at, log.refused) == (1234.5, None)
+
+
+def test_the_journal_is_asked_where_the_kernel_forgot_the_beginning(ask):
+    files = {"sys/module/nvidia/version": "595\n"}
+    late = "echo '[ 9000.000000] something'"
+    journal = f"echo '{BOOT}'\necho '{XID}'"
+    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=late, journalctl=journal))
+    assert log is not None
+    assert (log.begins_at, [error.code for error in log.errors]) == (0.0, [79])
+    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=late, journalctl="exit 1"))
+    assert log is not None
+    assert (log.begins_at, log.errors) == (9000.0, ())
+
+
+def test_a_refusal_is_told_in_its_words(ask):
+    files = {"sys/module/nvidia/version": "595\n"}
+    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=REFUSES, journalctl="exit 1"))
+    assert log is not None
+    assert log.refused == "dmesg: read kernel buffer failed: Operation not permitted"
+
+
+def test_a_host_without_the_driver_has_no_errors_to_tell(ask):
+    assert read_kernel_log(ask("nvidia.kernel_log", dmesg=f"echo '{XID}'")) is None
+
+
+def test_answers_join_the_gpus_that_they_are_about():
+    def result(key, text):
+        return CommandResult(key=key, status=0, stdout=text)
+
+    answers = {path.stem: result(path.stem, path.read_text()) for path in CASE_A.glob("nvidia.*.txt")}
+    assert VENDOR.read(answers).gpu_log is None  # not asked in this recording
+    answers["nvidia.nvlink"] = result(
+        "nvidia.nvlink", "GPU 1: X (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+    )
+    answers["nvidia.samples"] = result(
+        "nvidia.samples", "@fields index,utilization.gpu,power.draw\n2, 50, 140\n2, 60, 150\n9, 1, 1\n2, 7"
+    )
+    listed = "GPU 3: X (UUID: GPU-1)\n  MIG 1g.18gb     Device  0: (UUID: MIG-1)\n"
+    answers["nvidia.software"] = result(
+        "nvidia.software", f"@@ installed\n595.58.03\n@@ list\n{listed}@@ mapped\n"
+    )
+    reading = VENDOR.read(answers)
+    by_index = {gpu.index: gpu for gpu in reading.gpus}
+    assert [link.rate for link in by_index[1].nvlinks] == [26.562e9, None]
+    assert [sample.power for sample in by_index[2].samples] == [140.0, 150.0]
+    assert [part.profile for part in by_index[3].instances] == ["1g.18gb"]
+    assert by_index[0].nvlinks == by_index[0].samples == by_index[0].instances == ()
+    assert reading.driver is not None
+    assert reading.driver.installed == "595.58.03"
