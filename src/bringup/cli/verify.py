@@ -58,6 +58,13 @@ def _price(value: float | None) -> float | None:
     help="Context length that must be served.",
 )
 @click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The engine's start-up log, instead of the journal's.",
+)
+@click.option(
     "--load", is_flag=True, help="Also a short burst, sized to the deployment, while GPUs are watched."
 )
 @click.option(
@@ -228,6 +235,7 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
             need_concurrency=_number(options["need_concurrency"]),
             gpus=() if options["gpus"] is None else gpu_names(str(options["gpus"])),
         ),
+        log_text=_log_text(options["log_file"]),
         has_api_key=target.api_key is not None,
         is_tls=target.scheme == "https",
         spec=spec,
@@ -267,6 +275,14 @@ def gpu_names(text: str) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"`--gpus {text}` names no GPU", hint=wanted)
     return tuple(names)
+
+
+def _log_text(value: object) -> str | None:
+    if not isinstance(value, Path):
+        return None
+    from bringup.flows.start_log import read_log  # noqa: PLC0415 - start-up time: hardly ever given
+
+    return read_log(value)
 
 
 def _text(value: object) -> str | None:

@@ -8,9 +8,10 @@ from typing import cast
 from bringup.engines import EngineMemory
 from bringup.errors import BringupError
 from bringup.flows.host_gpus import gpus_as_seen
+from bringup.flows.start_log import start_in
 from bringup.parse.command_line import whole_number
 from bringup.parse.engine_process import is_engine
-from bringup.planner.account import Predicted, account_of, told_by
+from bringup.planner.account import Predicted, Told, account_of, told_by, told_in_log
 from bringup.planner.carriers import Carriers, engine_pids, find_carriers
 from bringup.transport.catalogue import load_cards
 from bringup.values.account import Account
@@ -42,9 +43,19 @@ def deployment_account(
         host,
         process,
         carriers,
-        replace(planned, told=told),
+        replace(planned, told=told, told_of_rank=_log_of(host)),
         is_engine_name=lambda name: is_engine((name,)),
     )
+
+
+def _log_of(host: HostSnapshot) -> dict[int, dict[str, Told]]:
+    """What the engine's own start-up log says of each rank; nothing where none can be read."""
+    if host.engine_log is None:
+        return {}
+    try:
+        return told_in_log(start_in(host.engine_log, source="the engine's log").start)
+    except BringupError:
+        return {}
 
 
 def _latest(deployment: Deployment) -> HostSnapshot | None:

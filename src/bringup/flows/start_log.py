@@ -53,7 +53,17 @@ def find_start(path: Path) -> FoundStart:
     Raises:
         UsageError: no such file, nothing in it, no text, or no start of an engine that is read.
     """
-    lines = tuple(read_lines(read_log(path)))
+    return start_in(read_log(path), source=str(path))
+
+
+def start_in(text: str, *, source: str) -> FoundStart:
+    """The same of a log's text; `source` says where it is from.
+
+    Raises:
+        UsageError: no start of an engine that is read.
+    """
+    path = Path(source)
+    lines = tuple(read_lines(text))
     readers = start_log_readers()
     counts = {name: sum(map(reader.recognise, lines)) for name, reader in readers.items()}
     name = max(counts, key=lambda one: counts[one])
@@ -63,7 +73,7 @@ def find_start(path: Path) -> FoundStart:
     place = chosen_start(starts)
     if not starts[place].cites:
         raise _nothing_told(path)
-    return FoundStart(start=starts[place], source=str(path), count=len(starts), place=place + 1)
+    return FoundStart(start=starts[place], source=source, count=len(starts), place=place + 1)
 
 
 def start_log_readers() -> dict[str, StartLogReader]:

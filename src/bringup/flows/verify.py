@@ -15,6 +15,8 @@ from bringup.flows.identify import identify
 from bringup.flows.load import LoadSampler
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
+from bringup.machine.engine_log import KEY as ENGINE_LOG
+from bringup.machine.engine_log import MOST_BYTES as MOST_LOG_BYTES
 from bringup.parse.gpu_name import power_limit_of
 from bringup.parse.model_catalogue import parameters_of
 from bringup.parse.model_size import parameters_in_name
@@ -51,6 +53,7 @@ class VerifyRequest:
     price_per_kwh: float | None = None  # of electricity, in whatever currency
     spec: EngineSpec | None = None  # of the engine's command line, when the user gave it
     target: Target = field(default_factory=Target)
+    log_text: str | None = None  # of the engine's start, where the user gave a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,9 @@ async def verify(
     observed.answers.setdefault("under_load", {}).update(sampler.answers)
     target = _with_model(target, deployment)
     after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
+    if after is not None and request.log_text is not None:
+        given = CommandResult(key=ENGINE_LOG, status=0, stdout=request.log_text[:MOST_LOG_BYTES])
+        after.results[ENGINE_LOG] = given
     trace = sampler.trace() if request.wanted.load else None
     deployment = _with_account(replace(deployment, host_after=_read(after, asked, world), load=trace))
     duration_s = time.monotonic() - begun if world.duration_s is None else world.duration_s
@@ -154,7 +160,16 @@ def _with_model(target: Target, deployment: Deployment) -> Target:
     name = deployment.spec.model if deployment.spec else None
     environment = deployment.process.environment if deployment.process else {}
     places = tuple((key, environment[key]) for key in _MODEL_PLACES if key in environment)
-    return replace(target, model=name, model_places=places)
+    process = deployment.process
+    unit = process.unit.name if process is not None and process.unit is not None else None
+    maker, _, container = (process.container or "").partition(":") if process is not None else ("", "", "")
+    return replace(
+        target,
+        model=name,
+        model_places=places,
+        log_unit=target.unit or unit,
+        log_container=target.container or (container if maker in ("docker", "podman") else None),
+    )
 
 
 def _with_account(deployment: Deployment) -> Deployment:

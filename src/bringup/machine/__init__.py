@@ -14,6 +14,8 @@ class Target:
     unit: str | None = None  # systemd unit the user named
     container: str | None = None  # container the user named
     folders: tuple[tuple[str, str], ...] = ()  # (purpose, path) of model and cache folders, where known
+    log_unit: str | None = None  # unit and container of the process, whose log is read once they are known
+    log_container: str | None = None
     model: str | None = None  # as the engine's command line names it, once that is known
     model_places: tuple[tuple[str, str], ...] = ()  # variables of its environment that say where models lie
 

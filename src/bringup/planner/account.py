@@ -5,6 +5,7 @@ or by its rules; what is left of the sum is working memory, whose bounds the pla
 unexplained, and said so.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,9 @@ from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Rol
 from bringup.values.engine import KvCapacity
 from bringup.values.host import EngineProcess, Gpu, HostSnapshot
 from bringup.values.plan import LayoutPlan, LedgerLine, Origin, PlanTask
+from bringup.values.start_log import StartLog
 
+_TENSOR_RANK = re.compile(r"TP(\d+)")
 IDLE_BYTES = mib(64)  # a card that nobody uses holds 0 to some MiB (1 to 17 seen), a context some hundreds
 _POOLS = ("weights", "state_pool", "kv_pool", "request_table")  # lines that one can know exactly
 _TOLERANCE = mib(32)  # total, reserved, used and free are rounded apart; allocations round to 2 MiB
@@ -35,7 +38,10 @@ class Predicted:
 
     plan: LayoutPlan | None = None
     task: PlanTask | None = None
-    told: Mapping[str, Told] = field(default_factory=dict[str, Told])
+    told: Mapping[str, Told] = field(default_factory=dict[str, Told])  # of every rank alike
+    told_of_rank: Mapping[int, Mapping[str, Told]] = field(
+        default_factory=dict[int, Mapping[str, Told]]
+    )  # of one rank, where its own log line says it
     why_no_plan: str = ""
 
 
@@ -66,8 +72,18 @@ def account_of(
         )
         return _claimed(found) if id(gpu) in ranks else found
 
+    def told(rank: int | None) -> Mapping[str, Told]:
+        own = predicted.told_of_rank.get(rank) if rank is not None else None
+        return {**(own or dict[str, Told]()), **predicted.told}
+
     accounts = tuple(
-        _gpu_account(gpu, ranks.get(id(gpu)), holders=holders(gpu), plan=predicted.plan, told=predicted.told)
+        _gpu_account(
+            gpu,
+            ranks.get(id(gpu)),
+            holders=holders(gpu),
+            plan=predicted.plan,
+            told=told(ranks.get(id(gpu))),
+        )
         for gpu in _of_one_maker(host, carriers)
     )
     return Account(
@@ -83,6 +99,22 @@ def _of_one_maker(host: HostSnapshot, carriers: Carriers) -> tuple[Gpu, ...]:
     """The GPUs that are the engine's or could be: cards of another maker are none of its matter."""
     makers = {gpu.vendor for gpu in carriers.gpus or host.main_gpus}
     return tuple(gpu for gpu in host.gpus if gpu.vendor in makers)
+
+
+def told_in_log(start: StartLog) -> dict[int, dict[str, Told]]:
+    """What the start-up log says of each rank's weights and pools, quoted."""
+    found: dict[int, dict[str, Told]] = {}
+    for number, rank in enumerate(start.ranks):
+        match = _TENSOR_RANK.search(rank.label)
+        index = int(match[1]) if match else number
+        sizes = {"weights": rank.weights, "kv_pool": rank.kv_pool, "state_pool": rank.state_pool}
+        rows = found.setdefault(index, {})
+        for name, size in sizes.items():
+            cite = start.cite(name, rank)
+            if size is not None and cite is not None:
+                words = f"line {cite.line}: {cite.text.strip()[:120]}"
+                rows[name] = Told(bytes=size, source=Source.LOG, words=words)
+    return found
 
 
 def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:

@@ -459,6 +459,7 @@ class HostSnapshot:
     numa_nodes: tuple[NumaNode, ...] = ()
     disks: tuple[Disk, ...] = ()
     engines: tuple[EngineProcess, ...] = ()
+    engine_log: str | None = None  # its beginning since the last start; None: not asked, or not found
     model_files: ModelFiles | None = None  # None: not asked, or not found
     kernel_log: str | None = None  # where it was read: "dmesg", "the journal"; None: it was not
     kernel_log_since: float | None = None  # Unix time of the oldest line that it still has

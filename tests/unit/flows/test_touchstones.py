@@ -14,6 +14,7 @@ from bringup.flows.verify import verify
 from bringup.transport.recording import save
 from bringup.units import mib
 from bringup.values.finding import Finding, Severity
+from bringup.values.host import CommandResult
 from bringup.values.recording import Recording
 from bringup.values.report import Report
 
@@ -221,3 +222,22 @@ def test_the_lines_of_every_account_add_up(tmp_path: Path) -> None:
         account = report.facts["account"]
         for one in account.gpus:
             assert sum(line.bytes for line in one.lines) == one.gpu.memory_total == mib(97_887)
+
+
+LOG = "\n".join(
+    f"(Worker_TP{rank} pid={4101 + rank}) INFO 11-30 10:00:{rank:02} [gpu_model_runner.py:3421] "
+    f"Model loading took {53.75 + rank / 100:.2f} GiB memory and 31.2 seconds"
+    for rank in range(4)
+)
+
+
+def test_weights_come_from_the_engines_log_where_there_is_one(tmp_path: Path) -> None:
+    recording = case_a()
+    line = CommandResult(key="machine.engine_log", status=0, stdout=f"{LOG}\n@@ end of the log\n")
+    after = {**recording.snapshots["after"], line.key: line}
+    report = verified(replace(recording, snapshots={**recording.snapshots, "after": after}), tmp_path)
+    weights = [one.line("weights") for one in report.facts["account"].carriers]
+    assert [one.source.value for one in weights] == ["log"] * 4
+    assert [round(one.bytes / 2**30, 2) for one in weights] == [53.75, 53.76, 53.77, 53.78]
+    assert "line 3: " in weights[2].words
+    assert not loud(report)

@@ -20,7 +20,9 @@ SUBJECTS = [
     for subject in registry.load("bringup.machine", "SUBJECT").values()
     if isinstance(subject, Subject)
 ]
-KEYS = sorted({question.key for subject in SUBJECTS for question in subject.questions(Target(model="m"))})
+KEYS = sorted(
+    {question.key for subject in SUBJECTS for question in subject.questions(Target(model="m", log_unit="u"))}
+)
 EMPTY = HostSnapshot(taken_at=1.8e9, host="h")
 
 NUMBERS = st.one_of(
@@ -103,7 +105,7 @@ def test_a_long_answer_is_read_in_one_go(key, unit):
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_what_was_not_answered_is_said(subject):
-    keys = [question.key for question in subject.questions(Target(port=1, model="m"))]
+    keys = [question.key for question in subject.questions(Target(port=1, model="m", log_unit="u"))]
     for fields, words in (
         ({"skipped": "another question of its group hangs"}, "hangs"),
         ({"timed_out": True}, "time limit"),
