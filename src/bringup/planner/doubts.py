@@ -86,4 +86,5 @@ def _is_unknown(model: ModelSpec) -> bool:
 
 
 def _has_unknown_tower(model: ModelSpec) -> bool:
-    return bool(model.multimodal) and tower_of(model) is None
+    is_said = bool(model.multimodal) or model.architecture.endswith("ForConditionalGeneration")
+    return is_said and tower_of(model) is None

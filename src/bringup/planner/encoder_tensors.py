@@ -104,6 +104,14 @@ def tower_of(model: ModelSpec) -> Tower | None:
     return tower if tower.hidden and tower.layers and tower.intermediate else None
 
 
+def has_encoder(model: ModelSpec) -> bool:
+    """Whether the model takes images or sound, as far as its config, its family or its class says.
+
+    A config may be partial: what its family is known for counts as said.
+    """
+    return bool(model.multimodal) or tower_of(model) is not None
+
+
 def _is_multimodal(model: ModelSpec) -> bool:
     said = f"{model.architecture} {model.config.get('model_type')} {model.config.get('architecture')}".lower()
     if "unified" in said:  # Gemma-4-12B takes patches as they are, without a tower

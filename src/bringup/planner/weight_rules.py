@@ -89,14 +89,14 @@ def _rocm(rules: WeightRules, known: Version | None) -> WeightRules:
     """AMD: older versions count free memory before minus after, newer ones the allocator's blocks.
 
     Source: vLLM 0.32.0 `platforms/rocm.py`, `get_current_memory_usage`. guess: changed at 0.20; what comes
-    on top was 65 to 81 MiB in starts of 0.11 and 0.13 on a Radeon AI PRO R9700.
+    on top of the allocator's segments was 12 to 54 MiB in starts of 0.11 and 0.13 on a Radeon AI PRO R9700.
     """
     rules = replace(rules, mxfp4_backend="rocm")
     if known is None or known >= (0, 20, 0):
         return rules
     # The cache is not emptied before counting: two layers of MXFP4 experts, at TP1 as at TP2.
     return replace(
-        rules, counts_segments=True, libraries=72 * MIB, libraries_high=150 * MIB, leftover_layers=2
+        rules, counts_segments=True, libraries=36 * MIB, libraries_high=150 * MIB, leftover_layers=2
     )
 
 
@@ -113,8 +113,8 @@ def sglang_rules(*, compute_capability: str | None = None) -> WeightRules:
         pads_fp8_experts=False,
     )
     if compute_capability in _UNIFIED:
-        # "Free" is the host's available memory there: 0.13 to 0.47 GiB beside the tensors on a DGX Spark.
-        rules = replace(rules, libraries=300 * MIB, libraries_high=GIB)
+        # "Free" is the host's available memory there: up to 0.25 GiB beside the segments on a DGX Spark.
+        rules = replace(rules, libraries=250 * MIB, libraries_high=GIB)
     return replace(rules, **_card(compute_capability))
 
 

@@ -11,6 +11,7 @@ from bringup.planner.header_tensors import is_gguf
 from bringup.planner.header_weights import Counted, Stage, header_parts
 from bringup.planner.held import Held
 from bringup.planner.refusals import refusals
+from bringup.planner.rope import rope_scratch
 from bringup.planner.sizes import Tally, adapter_bytes, forms_of, held_sizes, online_format
 from bringup.planner.spread import WHOLE, Spread, spread
 from bringup.planner.tensors import edge_tensors, layer_tensors, mtp_tensors
@@ -148,7 +149,7 @@ def config_parts(
     model: ModelSpec, ranks: Spread, rules: WeightRules, indices: tuple[int, ...], *, is_last: bool
 ) -> Counter[str]:
     """Bytes by part where only the config is known. Layers that are alike are worked out once."""
-    forms, tally = forms_of(model, rules), Tally(rules)
+    forms, tally = forms_of(model, rules), Tally(rules, scratch=rope_scratch(model, rules))
     sizes_of_kind: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
     is_by_kind = not _names_layers(model.quantization)
 

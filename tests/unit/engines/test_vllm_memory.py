@@ -372,3 +372,25 @@ def test_settings_of_a_model_with_its_own_drafting_layers() -> None:
     assert settings.loads_mtp
     assert settings.speculation is not None
     assert settings.speculation.tokens == 3
+
+
+def test_a_tower_is_counted_where_the_config_leaves_it_out() -> None:
+    # Logged by vLLM 0.11.1 for dots.ocr: "Model loading took 5.7174 GiB", 2.37 of them its vision tower.
+    config = {
+        "model_type": "dots_ocr",
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+    }
+    model = read_config(config, name="ocr", source="test")
+    assert not model.multimodal
+    whole = planned("", model=model, count=1, version="0.11.1").weights_bytes
+    assert whole == pytest.approx(5.7174 * GIB, rel=0.003)
+    text = planned("--limit-mm-per-prompt.image 0", model=model, count=1, version="0.11.1").weights_bytes
+    assert whole - text == pytest.approx(2.3713 * GIB, rel=0.001)

@@ -17,6 +17,7 @@ from bringup.engines.sglang.fraction import AFTER_0_5_12, NEWEST
 from bringup.engines.sglang.measured import measured_free, measured_parts
 from bringup.engines.sglang.settings import Settings, graph_count, number, settings_of
 from bringup.parse.command_line import whole_number
+from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
 from bringup.planner.ledger import line, settle
@@ -225,7 +226,7 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         attention_data_parallel=settings.attention_data_parallel,
         expert_groups=settings.expert_groups,
         loads_mtp=settings.draft_layers > 0 and "--speculative-draft-model-path" not in flags,
-        loads_encoder=bool(task.model.multimodal) and not flags.keys() & {"--language-model-only"},
+        loads_encoder=has_encoder(task.model) and not flags.keys() & {"--language-model-only"},
         encoder_is_sharded="--mm-enable-dp-encoder" not in flags,
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=whole_number(flags.get("--ep-num-redundant-experts")) or 0,

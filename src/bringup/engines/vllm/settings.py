@@ -12,6 +12,7 @@ from typing import cast
 from bringup.engines.vllm.flags import count, settings_at, switch
 from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import Json, float_at, int_at, text_at
+from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
 from bringup.units import GIB
 from bringup.values.engine import EngineSpec
@@ -223,7 +224,7 @@ def _has_v2_runner(environment: Mapping[str, str], version: Version) -> bool:
 
 def _has_vision(flags: Mapping[str, str], model: ModelSpec) -> bool:
     """Whether the encoder for images or sound is loaded and profiled."""
-    if not model.multimodal or switch(flags, "--language-model-only"):
+    if not has_encoder(model) or switch(flags, "--language-model-only"):
         return False
     limits = settings_at(flags, "--limit-mm-per-prompt")
     return not limits or any(value != 0 for value in limits.values())
