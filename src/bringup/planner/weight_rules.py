@@ -31,6 +31,8 @@ class WeightRules:
     loads_mtp: bool = False  # a speculative method uses the model's own extra layers
     loads_encoder: bool = True  # vision and audio towers
     encoder_is_sharded: bool = True  # False: a full tower on every rank
+    replicates_embedding: bool = False  # the whole table on every rank
+    stage_layers: tuple[int, ...] = ()  # layers of each pipeline stage; empty: shared evenly
     online_quantization: str | None = None  # "fp8": bf16 weights are quantised while they load
     has_native_fp8: bool = True  # False: FP8 runs through Marlin, with its own layout of scales
     has_native_fp4: bool = True  # False: NVFP4 runs through Marlin

@@ -69,17 +69,19 @@ class Weights:
         return self.heaviest.parts
 
 
-def stage_layers(layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
-    """Indices of the layers of each pipeline stage.
+def stage_layers(layers: int, stages: int, given: tuple[int, ...] = ()) -> tuple[tuple[int, ...], ...]:
+    """Indices of the layers of each pipeline stage: as given, else shared evenly.
 
     What does not divide goes to the stages from the second last backwards.
     Source: vLLM 0.33.0 `distributed/utils.py`, `get_pp_indices`.
 
     >>> [len(stage) for stage in stage_layers(62, 4)]
     [15, 16, 16, 15]
+    >>> [len(stage) for stage in stage_layers(62, 2, (36, 26))]
+    [36, 26]
     """
-    counts = [layers // stages] * stages
-    for step in range(layers % stages):
+    counts = list(given) or [layers // stages] * stages
+    for step in range(0 if given else layers % stages):
         counts[(-step - 2) % stages] += 1
     starts = [sum(counts[:stage]) for stage in range(stages)]
     return tuple(tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True))
@@ -88,7 +90,7 @@ def stage_layers(layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
 @lru_cache(maxsize=1024)  # layouts of a model times kinds of cards: most cards hold weights alike
 def weights_per_rank(model: ModelSpec, layout: Layout, rules: WeightRules) -> Weights:
     """Bytes of weights on one GPU of each pipeline stage, as the engine counts them after loading."""
-    split = stage_layers(len(model.layers), layout.pipeline_parallel)
+    split = stage_layers(len(model.layers), layout.pipeline_parallel, rules.stage_layers)
     stages = tuple(
         _stage(model, layout, rules, indices, is_last=number == len(split) - 1)
         for number, indices in enumerate(split)

@@ -255,6 +255,13 @@ def _states_per_request(flags: Mapping[str, str], version: Version) -> int:
     return count if has_overlap or strategy != "extra_buffer" else count - 1
 
 
+def draft_name(spec: EngineSpec) -> str | None:
+    """The draft model of its own that the command loads; None where the model itself or its text drafts."""
+    name = spec.flags.get("--speculative-draft-model-path")
+    has_method = spec.flags.get("--speculative-algorithm", "").upper() not in ("", "NGRAM")
+    return name if has_method and name != spec.model else None
+
+
 def _draft_tokens(flags: Mapping[str, str], method: str | None) -> int:
     if method is None:
         return 0
@@ -266,6 +273,6 @@ def _draft_layers(flags: Mapping[str, str], method: str | None, model: ModelSpec
     """Drafting layers with a cache: the model's own, or the one layer of an EAGLE model."""
     if method is None or method in ("NGRAM", "STANDALONE"):
         return 0
-    if "--speculative-draft-model-path" in flags:
+    if flags.get("--speculative-draft-model-path") not in (None, model.name):
         return 1
     return len(model.mtp_layers)

@@ -21,6 +21,8 @@ from bringup.values.plan import Card, Layout
 
 _UTILIZATION: tuple[tuple[Version, float], ...] = (((0, 20, 0), 0.92), ((0, 0, 0), 0.9))
 _NO_LIMIT = 1 << 62
+# Methods that take drafts from the text. Source: vLLM 0.33.0 `config/speculative.py`, `SpeculativeMethod`.
+_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix", "[ngram]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,20 @@ def layout_of(spec: EngineSpec) -> Layout:
     )
 
 
+def stage_partition(spec: EngineSpec, layers: int, layout: Layout) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage by the environment; empty where it says nothing, None where it cannot be.
+
+    Source: vLLM 0.33.0 `distributed/utils.py`, `get_pp_indices`.
+    """
+    asked = spec.environment.get("VLLM_PP_LAYER_PARTITION", "")
+    if not asked or layout.pipeline_parallel == 1:
+        return ()
+    parts = [whole_number(part.strip()) for part in asked.split(",")]
+    counts = tuple(part for part in parts if part is not None)
+    is_whole = len(counts) == len(parts) == layout.pipeline_parallel and sum(counts) == layers
+    return counts if is_whole else None
+
+
 def default_utilization(version: Version) -> float:
     """`--gpu-memory-utilization` where it is not given.
 
@@ -240,6 +256,14 @@ def _speculation(flags: Mapping[str, str]) -> Speculation | None:
     if method is None and model is None and tokens is None:
         return None
     return Speculation(method=method, model=model, tokens=tokens or 1)
+
+
+def draft_name(spec: EngineSpec) -> str | None:
+    """The draft model of its own that the command loads; None where the model itself or its text drafts."""
+    speculation = _speculation(spec.flags)
+    if speculation is None or (speculation.method or "") in _WITHOUT_MODEL:
+        return None
+    return None if speculation.model == spec.model else speculation.model
 
 
 def _loads_mtp(speculation: Speculation | None) -> bool:
