@@ -17,10 +17,9 @@ OPEN = {
     "nvidia/NVIDIA-Nemotron-Labs-3-Puzzle-75B-A9B-BF16": "every layer has its own number of experts",
     "google/gemma-4-12B-it": "takes patches and sound without a tower: what joins them is not counted",
     "Qwen/Qwen3.8-Flash-Next": "layer kinds and tables of its embeddings are not published in the config",
-    "stepfun-ai/Step-3.7-Flash": "vision tower not in the table of towers",
-    "stepfun-ai/Step-3.7-Flash-FP8": "vision tower not in the table of towers",
-    "moonshotai/Kimi-K3": "gates and tower of a new architecture",
-    "MiniMaxAI/MiniMax-M3": "vision tower of a new architecture",
+    "stepfun-ai/Step-3.7-Flash": "what its three extra layers have of their own beside the layer",
+    "stepfun-ai/Step-3.7-Flash-FP8": "what its three extra layers have of their own beside the layer",
+    "moonshotai/Kimi-K3": "gates of a new architecture",
     "XiaomiMiMo/MiMo-V2-Flash": "its extra layers are counted in the total and not in the config",
     "nvidia/Llama-3_1-Nemotron-Ultra-253B-v1": "block list of the catalogue is shortened",
 }
