@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from bringup.planner.encoder_tensors import tower_of
-from bringup.planner.formats import FORMATS
+from bringup.planner.formats import FORMATS, element_bytes
 from bringup.planner.weight_rules import WeightRules
 from bringup.units import GIB, bytes_text
 from bringup.values.finding import Finding, Severity
@@ -37,6 +37,11 @@ def bounds(model: ModelSpec, parts: Counter[str], rules: WeightRules) -> tuple[i
         low = total - counted * 3 // 4
     if _has_unknown_tower(model) and rules.loads_encoder:
         high += _ENCODER
+    missing = 0 if model.tensors else model.missing_parameters
+    if missing > 0:  # a table that nobody shares, at worst
+        high += missing * element_bytes(model.dtype)
+    elif missing < 0 and model.parameters:
+        low = round(low * model.parameters / (model.parameters - missing))
     return low, high
 
 
@@ -64,7 +69,24 @@ def doubts(model: ModelSpec, rules: WeightRules) -> tuple[Finding, ...]:
                 action="give the folder with the weight files, whose headers tell the sizes",
             )
         )
+    if model.missing_parameters and not model.tensors and model.parameters:
+        found.append(_parameters(model, model.parameters))
     return tuple(found)
+
+
+def _parameters(model: ModelSpec, published: int) -> Finding:
+    described = published - model.missing_parameters
+    is_less = model.missing_parameters > 0
+    return Finding(
+        id="weights.parameters",
+        severity=Severity.UNKNOWN,
+        summary=f"the config describes {described / 1e9:,.1f} thousand million parameters, the model has "
+        f"{published / 1e9:,.1f}",
+        explanation="what is missing is not counted: tables or towers, which may lie in the host's memory"
+        if is_less
+        else "layers differ in a way that the config does not say: less will be held",
+        action="give the folder with the weight files, whose headers tell the sizes",
+    )
 
 
 def contradiction(stored: int, promised: int) -> tuple[Finding, ...]:
