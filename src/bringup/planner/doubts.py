@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from bringup.planner.encoder_tensors import tower_of
 from bringup.planner.formats import FORMATS, element_bytes
+from bringup.planner.sizes import float_scales
 from bringup.planner.weight_rules import WeightRules
 from bringup.units import GIB, bytes_text
 from bringup.values.finding import Finding, Severity
@@ -37,6 +38,8 @@ def bounds(model: ModelSpec, parts: Counter[str], rules: WeightRules) -> tuple[i
         low = total - counted * 3 // 4
     if _has_unknown_tower(model) and rules.loads_encoder:
         high += _ENCODER
+    if rules.has_float_scales is None:
+        high += float_scales(model, rules, parts["experts"])
     missing = 0 if model.tensors else model.missing_parameters
     if missing > 0:  # a table that nobody shares, at worst
         high += missing * element_bytes(model.dtype)

@@ -23,7 +23,8 @@ def rope_tables(model: ModelSpec, rules: WeightRules) -> tuple[Vector, ...]:
     if any(layer.attention is not None and layer.attention.compress_ratio for layer in model.layers):
         # DeepSeek-V4: windows and compressed keys have a base of their own, and both tables are float32.
         # Source: vLLM 0.32.0 `models/deepseek_v4/common/rope.py`, `deepseek_scaling_rope.py`.
-        tables, size = tables[:1] * 2, 4
+        # SGLang keeps the same once more as complex numbers. Source: `models/deepseek_v4.py`, `freqs_cis`.
+        tables, size = tables[:1] * (4 if rules.engine == "sglang" else 2), 4
     return tuple(Vector(part="rope", bytes=rows * dims * size) for dims, rows in tables)
 
 

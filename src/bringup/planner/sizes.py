@@ -61,6 +61,17 @@ def expert_format(model: ModelSpec, rules: WeightRules) -> Quantization | None:
     return online_format(quantization, rules)
 
 
+def float_scales(model: ModelSpec, rules: WeightRules, experts: int) -> int:
+    """Bytes that float32 scales leave behind of `experts` bytes of repacked experts, where there are any.
+
+    Of 17 bytes that 32 numbers take one is their scale: three more, and one layer twice while it is repacked.
+    """
+    layers = sum(1 for layer in model.layers if layer.mlp and layer.mlp.experts)
+    if not layers or model.config.get("expert_dtype") != "fp4" or rules.has_float_scales is False:
+        return 0
+    return experts * 3 // 17 + 2 * experts // layers
+
+
 def held_sizes(tensor: Held, forms: Forms, rules: WeightRules) -> tuple[int, ...]:
     """Bytes of everything that one tensor becomes, each an allocation."""
     if isinstance(tensor, Vector):

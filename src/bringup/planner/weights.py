@@ -12,7 +12,7 @@ from bringup.planner.header_weights import Counted, Stage, header_parts
 from bringup.planner.held import Held
 from bringup.planner.refusals import refusals
 from bringup.planner.rope import rope_scratch
-from bringup.planner.sizes import Tally, adapter_bytes, forms_of, held_sizes, online_format
+from bringup.planner.sizes import Tally, adapter_bytes, float_scales, forms_of, held_sizes, online_format
 from bringup.planner.spread import WHOLE, Spread, spread
 from bringup.planner.tensors import edge_tensors, layer_tensors, mtp_tensors
 from bringup.planner.weight_rules import WeightRules
@@ -21,6 +21,16 @@ from bringup.values.finding import Finding
 from bringup.values.model import Layer, ModelSpec, Quantization
 from bringup.values.plan import Layout
 
+_EDGES = (
+    "embedding",
+    "head",
+    "encoder",
+    "rope",
+    "libraries",
+    "allocator",
+    "repacking",
+    "adapters",
+)  # of no layer
 _ADAPTED = ("attention", "mlp", "experts", "shared experts", "state")  # what LoRA may change
 
 
@@ -120,11 +130,16 @@ def _stage(
     if rules.leftover_layers and forms_of(model, rules).experts is not None:
         layers = sum(1 for index in indices if (mlp := model.layers[index].mlp) and mlp.experts)
         parts["repacking"] = parts["experts"] * min(rules.leftover_layers, layers) // max(layers, 1)
+    if rules.has_float_scales:
+        parts["repacking"] += float_scales(model, rules, parts["experts"])
     if rules.lora_slots:
         adapted = (tensor for tensor in mine if isinstance(tensor, Matrix) and tensor.part in _ADAPTED)
         parts["adapters"] = sum(adapter_bytes(matrix, rules) for matrix in adapted)
+    if rules.offload is not None and indices:
+        inner = sum(size for part, size in parts.items() if part not in _EDGES)
+        parts["offloaded"] -= inner * rules.offload.away(len(indices)) // len(indices)
     if rules.offloaded:
-        parts["offloaded"] = -min(rules.offloaded, parts.total())
+        parts["offloaded"] -= min(rules.offloaded, parts.total())
     low, high = bounds(model, parts, rules)
     return StageWeights(
         layers=indices,

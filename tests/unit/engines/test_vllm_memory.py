@@ -463,3 +463,15 @@ def test_the_environment_splits_the_layers_of_a_pipeline() -> None:
     for value in ("24,9", "32", "24,x"):
         assert "layout.partition" in ids(split(value), Severity.FAILURE)
     assert "layout.partition" not in ids(split("24,8"), Severity.FAILURE)
+
+
+def test_layers_that_are_fetched_when_they_are_due_leave_the_gpu() -> None:
+    model = read_config(LLAMA, name="m", source="test")
+    layer = 2 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)
+    whole = planned("", model=model, count=1, version="0.32.0").weights_bytes
+    # Two of every eight of 32 layers are away, one of these is on its way.
+    some = planned("--offload-group-size 8 --offload-num-in-group 2", model=model, count=1, version="0.32.0")
+    assert whole - some.weights_bytes == pytest.approx(7 * layer, rel=0.01)
+    # --cpu-offload-gb takes bytes, whatever they are of.
+    bytes_away = planned("--cpu-offload-gb 4", model=model, count=1, version="0.32.0").weights_bytes
+    assert whole - bytes_away == 4 * GIB

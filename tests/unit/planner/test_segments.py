@@ -138,3 +138,52 @@ def test_the_logged_weights_of_gemma_3_on_amd_come_out(tp, changed, logged):
     weights = weights_per_rank(model, Layout(tensor_parallel=tp), vllm_rules("0.13.0", is_rocm=True))
     assert weights.total == pytest.approx(logged * GIB, rel=0.005)
     assert weights.low <= logged * GIB <= weights.high
+
+
+V4_EXPERTS: dict[str, object] = {  # the published sizes of DeepSeek-V4-Pro as far as its experts go
+    "model_type": "deepseek_v4",
+    "num_hidden_layers": 2,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "hidden_size": 7168,
+    "moe_intermediate_size": 3072,
+    "n_routed_experts": 384,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 6,
+    "q_lora_rank": 1536,
+    "o_lora_rank": 1024,
+    "o_groups": 16,
+    "qk_rope_head_dim": 64,
+    "vocab_size": 129280,
+    "max_position_embeddings": 1048576,
+    "compress_ratios": [128, 4],
+    "expert_dtype": "fp4",
+    "rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536},
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+}
+
+
+def test_float_scales_of_four_bit_experts_stay_behind_where_they_are_repacked():
+    model = read_config(V4_EXPERTS, name="v4", source="test")
+
+    def held(capability, version):
+        rules = sglang_rules(compute_capability=capability, version=version)
+        return weights_per_rank(model, Layout(tensor_parallel=8), rules)
+
+    numbers = 384 * 3 * 384 * 7168  # of one layer on one of eight ranks
+    scales = 2 * numbers // 32
+    experts = 2 * numbers // 2 + scales
+    old, new, unknown = (held("9.0", version) for version in ("0.5.9", "0.5.23", None))
+    # Three bytes more for every scale, and one of the two layers twice while it is repacked.
+    assert old.total - new.total == pytest.approx(3 * scales + experts, rel=0.001)
+    assert unknown.total == new.total
+    assert unknown.high - new.high == pytest.approx(3 * scales + experts, rel=0.001)
+    assert held("10.0", "0.5.9").total == pytest.approx(held("10.0", "0.5.23").total)
+
+
+def test_sglang_keeps_the_positions_of_deepseek_v4_twice():
+    model = read_config(V4_EXPERTS, name="v4", source="test")
+    # 1,048,576 x 64 x 4 B, for windows and for compressed keys; the same as complex numbers.
+    assert [table.bytes // MIB for table in rope_tables(model, sglang_rules())] == [256] * 4
+    assert [table.bytes // MIB for table in rope_tables(model, vllm_rules("0.32.0"))] == [256] * 2

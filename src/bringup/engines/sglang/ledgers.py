@@ -23,7 +23,7 @@ from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
 from bringup.planner.ledger import line, settle
 from bringup.planner.measured import AS_LOGGED
-from bringup.planner.weight_rules import WeightRules, sglang_rules
+from bringup.planner.weight_rules import LayerOffload, WeightRules, sglang_rules
 from bringup.planner.weights import Weights
 from bringup.planner.workspace import (
     Estimate,
@@ -221,7 +221,9 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
     """How SGLang holds weights, with the flags that change it."""
     flags = task.spec.flags
     capability = task.gpus.card.compute_capability or ""
-    rules = sglang_rules(compute_capability=capability if capability[:1].isdigit() else None)
+    rules = sglang_rules(
+        compute_capability=capability if capability[:1].isdigit() else None, version=task.version
+    )
     online = flags.get("--quantization") if task.model.quantization is None else None
     has_lora = "--enable-lora" in flags or "--lora-paths" in flags
     return replace(
@@ -234,8 +236,22 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=whole_number(flags.get("--ep-num-redundant-experts")) or 0,
         offloaded=round((number(flags.get("--cpu-offload-gb")) or 0) * GIB),
+        offload=_layer_offload(flags),
         lora_slots=(whole_number(flags.get("--max-loras-per-batch")) or 8) if has_lora else 0,
         lora_rank=whole_number(flags.get("--max-lora-rank")) or 16,
+    )
+
+
+def _layer_offload(flags: Mapping[str, str]) -> LayerOffload | None:
+    """Whole layers that the command leaves in host memory."""
+    group = whole_number(flags.get("--offload-group-size"))
+    if not group or group < 0:
+        return None
+    ahead = whole_number(flags.get("--offload-prefetch-step"))
+    return LayerOffload(
+        group=group,
+        count=whole_number(flags.get("--offload-num-in-group")) or 1,
+        ahead=1 if ahead is None else ahead,
     )
 
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from bringup.engines.vllm.encoder import encoder_need
 from bringup.engines.vllm.flags import count, settings_at, switch
 from bringup.engines.vllm.settings import Settings, draft_name, layout_of, stage_partition
+from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import int_at
 from bringup.planner.draft_weights import Draft, draft_of, unmeasured, with_draft
 from bringup.planner.kv_versions import Version
-from bringup.planner.weight_rules import WeightRules, vllm_rules
+from bringup.planner.weight_rules import LayerOffload, WeightRules, vllm_rules
 from bringup.planner.weights import StageWeights, Weights, weights_per_rank
 from bringup.planner.workspace import (
     Estimate,
@@ -96,8 +97,23 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=redundant if switch(flags, "--enable-eplb") else 0,
         offloaded=round(float(flags.get("--cpu-offload-gb") or 0) * GIB),
+        offload=_layer_offload(task),
         lora_slots=(count(flags.get("--max-loras")) or 1) if has_lora else 0,
         lora_rank=count(flags.get("--max-lora-rank")) or 16,
+    )
+
+
+def _layer_offload(task: PlanTask) -> LayerOffload | None:
+    """Whole layers that the command leaves in host memory. Where it names parameters, none are counted."""
+    flags = task.spec.flags
+    group = count(flags.get("--offload-group-size"))
+    if not group or "--offload-params" in flags or flags.get("--offload-backend") == "uva":
+        return None
+    ahead = whole_number(flags.get("--offload-prefetch-step"))
+    return LayerOffload(
+        group=group,
+        count=count(flags.get("--offload-num-in-group")) or 1,
+        ahead=1 if ahead is None else ahead,
     )
 
 
