@@ -42,6 +42,7 @@ class EngineMemory:
     """
 
     plan: Callable[[PlanTask], Plan]
+    draft: Callable[[EngineSpec], str | None] | None = None  # the draft model of its own that a command loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

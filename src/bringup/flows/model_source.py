@@ -17,6 +17,7 @@ from bringup.parse.json_value import Json, read_json
 from bringup.parse.model_catalogue import CatalogueModel
 from bringup.parse.safetensors import Shard, ShardIndex, read_index
 from bringup.parse.shard_check import shard_findings
+from bringup.planner.parameters import missing_parameters
 from bringup.transport import hub
 from bringup.transport.catalogue import load_models
 from bringup.transport.model_files import (
@@ -92,7 +93,12 @@ def _completed(
     model = read_config(
         config, name=name, source=source, known=known.config if known else None, quant_file=quant_file
     )
-    return replace(model, parameters=known.parameters if known else None)
+    return _judged(replace(model, parameters=known.parameters if known else None))
+
+
+def _judged(model: ModelSpec) -> ModelSpec:
+    """The model with how many of its published parameters its config does not describe."""
+    return replace(model, missing_parameters=missing_parameters(model))
 
 
 def _from_folder(folder: Path, *, name: str, are_weights_due: bool = True) -> ModelSpec:
@@ -244,7 +250,8 @@ def _from_catalogue(name: str, entry: CatalogueModel) -> ModelSpec:
         notes.append(f"`{name}` is not on this machine: taken for {entry.name} of the catalogue")
     if entry.note:
         notes.append(entry.note)
-    return replace(model, origin="catalogue", parameters=entry.parameters, notes=tuple(notes))
+    found = replace(model, origin="catalogue", parameters=entry.parameters, notes=tuple(notes))
+    return _judged(found)
 
 
 def _fetched(name: str, place: HubPlace) -> ModelSpec:

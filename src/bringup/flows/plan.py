@@ -9,7 +9,7 @@ from typing import cast
 
 import bringup.engines
 from bringup.engines import EngineMemory
-from bringup.errors import UsageError
+from bringup.errors import BringupError, UsageError
 from bringup.flows.model_source import find_model
 from bringup.parse.flag_file import read_flag_file
 from bringup.parse.gpu_name import read_gpus
@@ -73,6 +73,7 @@ def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[Engin
     if not request.argv and request.engine is None and model.source.endswith(".gguf"):
         memory, spec = _memory("llama_cpp"), replace(spec, engine="llama_cpp")
     gpus = _gpus(request)
+    draft, fault = _draft(memory, spec)
     task = PlanTask(
         measured=_measured(request.measured),
         spec=replace(spec, model=spec.model or model.name),
@@ -81,6 +82,8 @@ def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[Engin
         gpus=gpus,
         context=request.context,
         concurrency=request.concurrency,
+        draft=draft,
+        draft_fault=fault,
     )
     return memory, task
 
@@ -112,6 +115,17 @@ def _renamed(spec: EngineSpec, name: str) -> EngineSpec:
     """The same command for another model."""
     argv = tuple(name if word == spec.model else word for word in spec.argv)
     return replace(spec, model=name, argv=argv)
+
+
+def _draft(memory: EngineMemory, spec: EngineSpec) -> tuple[ModelSpec | None, str | None]:
+    """The draft model that the command loads beside the model, or why its config cannot be had."""
+    name = memory.draft(spec) if memory.draft else None
+    if not name:
+        return None, None
+    try:
+        return find_model(name), None
+    except BringupError as error:
+        return None, error.message
 
 
 def engine_of(request: PlanRequest) -> tuple[EngineMemory, EngineSpec]:

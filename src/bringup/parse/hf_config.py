@@ -18,7 +18,7 @@ from bringup.parse.hf_quantization import read_quantization
 from bringup.parse.hf_state import read_side_state, read_state
 from bringup.parse.json_value import Json, at, int_at, text_at
 from bringup.values.finding import Finding, Severity
-from bringup.values.model import Layer, Mixer, ModelSpec, Quantization
+from bringup.values.model import Layer, Mixer, Mlp, ModelSpec, Quantization
 
 # Where a model of several parts keeps its language part, in vLLM's order.
 _LANGUAGE_PARTS = (
@@ -34,6 +34,8 @@ _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "decoder_la
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab")
 _POSITIONS = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "n_positions", "seq_length")
+# Families whose extra layers have a plain MLP beside layers of experts. Source: vLLM 0.33.0 `step3p5_mtp.py`.
+_DENSE_DRAFTS = frozenset({"step3p5"})
 _MOST_EXTRA = 100  # guess: as many layers for speculative decoding as anyone may ever use
 _MOST_LAYERS = 10_000  # guess: far above any published model (162), so that a slip does not fill the memory
 # A config that says nothing of one of these cannot be planned with.
@@ -238,9 +240,13 @@ def _mtp_layers(
     if mixer is None:
         return ()
     # Qwen's extra layer is full attention with the model's own kind of MLP; DeepSeek's has experts.
-    return tuple(
+    made = tuple(
         _layer(fields, family, model_type, mixer, count + extra) for extra in range(min(wanted, _MOST_EXTRA))
     )
+    size = fields.number("intermediate_size")
+    if model_type in _DENSE_DRAFTS and size:
+        return tuple(replace(layer, mlp=Mlp(intermediate_size=size)) for layer in made)
+    return made
 
 
 def _nemotron_mtp(fields: Fields, family: Family, count: int) -> tuple[Layer, ...]:

@@ -1,7 +1,8 @@
 """What one tensor takes once the allocator has rounded it: engines that count blocks count it too."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bringup.units import MIB
@@ -46,15 +47,6 @@ def allocated_bytes(size: int, *, split_limit: int | None = None) -> int:
     return size if segment - size > _KEPT_WHOLE else segment
 
 
-def segment_bytes(size: int) -> int:
-    """Bytes that the driver gives for a tensor: large ones have a segment of their own, small ones share.
-
-    >>> segment_bytes(int(12.5 * MIB)) // MIB, segment_bytes(1000)
-    (14, 1024)
-    """
-    return round_up(size, _STEP) if size >= _LARGE else round_up(size, _SMALLEST)
-
-
 def is_shared(size: int) -> bool:
     """Whether a tensor lies in a segment with others of its kind: 1 to 10 MiB."""
     return _KEPT_WHOLE < size < _LARGE
@@ -91,3 +83,43 @@ def shared_segments(sizes: Iterable[int]) -> Shared:
         if rooms[place] <= _KEPT_WHOLE:
             given += rooms.pop(place)
     return Shared(segments * _SHARED, given)
+
+
+@dataclass(slots=True)
+class Segments:
+    """What the driver has given out: segments, and what of them is free again.
+
+    The smallest free block that is large enough is taken, and a new segment only where there is none.
+    Source: PyTorch 2.9 `CUDACachingAllocator.cpp`, `get_free_block`, `alloc_block`.
+    """
+
+    held: int = 0  # bytes of all segments
+    _small: list[int] = field(default_factory=list[int])  # free blocks, ascending
+    _large: list[int] = field(default_factory=list[int])
+
+    def take(self, size: int) -> int:
+        """Bytes of the block that a tensor gets.
+
+        >>> segments = Segments()
+        >>> segments.give(segments.take(64 * MIB))  # made and dropped before the weights come
+        >>> [segments.take(15 * MIB) // MIB for _ in range(3)], segments.held // MIB
+        ([15, 15, 15], 64)
+        """
+        size = max(_SMALLEST, round_up(size, _SMALLEST))
+        is_small = size <= _KEPT_WHOLE
+        free = self._small if is_small else self._large
+        place = bisect_left(free, size)
+        if place < len(free):
+            block = free.pop(place)
+        else:
+            block = _STEP if is_small else _SHARED if size < _LARGE else round_up(size, _STEP)
+            self.held += block
+        rest = block - size
+        if rest < _SMALLEST or (rest <= _KEPT_WHOLE and not is_small):
+            return block
+        insort(free, rest)
+        return size
+
+    def give(self, block: int) -> None:
+        """Put a block back."""
+        insort(self._small if block <= _KEPT_WHOLE else self._large, block)

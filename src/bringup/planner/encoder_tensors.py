@@ -1,6 +1,6 @@
 """The vision tower of a multimodal model on one rank: its config's sizes, its family's layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -28,6 +28,8 @@ class Tower:
     projector: str = "merger"  # which of _projector's shapes
     is_whole: bool = False  # on every rank, whatever the layout
     extra: int = 0  # numbers of other tables
+    attention: int = 0  # width of queries, keys and values where it is not `hidden`
+    joint: int = 0  # inner width of the projector, where it has one of its own
 
 
 _SIGLIP = Tower(hidden=1152, layers=27, intermediate=4304, positions=4096, projector="linear", merge=1)
@@ -35,6 +37,19 @@ _QWEN3 = Tower(hidden=1152, layers=27, intermediate=4304, patch=16, frames=2, po
 _QWEN2_5 = Tower(hidden=1280, layers=32, intermediate=3420, frames=2, is_gated=True, merge=2)
 _MOON = Tower(
     hidden=1152, layers=27, intermediate=4304, positions=4096, merge=2, projector="merger", is_whole=False
+)
+
+_GLM = Tower(
+    hidden=1536,
+    layers=24,
+    intermediate=4096,
+    frames=2,
+    positions=576,
+    is_gated=True,
+    has_bias=False,
+    merge=2,
+    projector="gated",
+    joint=13696,
 )
 
 # Source of sizes: transformers 5.19.0 and vLLM 0.33.0, the vision config class of each model type, and for
@@ -74,10 +89,38 @@ TOWERS: Mapping[str, Tower] = {
         extra=9 * 4 * 1601 * 1280,  # places within each arrangement of tiles
     ),
     "dots_ocr": Tower(hidden=1536, layers=42, intermediate=4224, is_gated=True, has_bias=False, merge=2),
-    "glm4v": Tower(
-        hidden=1536, layers=24, intermediate=13696, frames=2, positions=576, is_gated=True, has_bias=False
+    "glm4v": _GLM,
+    "glm4v_moe": replace(_GLM, joint=10944, intermediate=4096),
+    "minimax_m3": Tower(
+        hidden=1280, layers=32, intermediate=5120, frames=2, merge=2, projector="twice", joint=6144
     ),
+    "kimi_k3": Tower(
+        hidden=1024,
+        layers=27,
+        intermediate=4096,
+        positions=64 * 64,
+        has_bias=False,
+        merge=2,
+        attention=1536,
+    ),
+    "step3p7": Tower(hidden=1536, layers=47, intermediate=8960, positions=2704, projector="narrowed"),
+    "internvl": Tower(hidden=1024, layers=24, intermediate=4096, positions=1025, merge=2, projector="mlp"),
 }
+# Towers that many models share, by the vision config's own type; what joins them is two layers.
+_SHARED: Mapping[str, Tower] = {
+    "clip_vision_model": Tower(hidden=1024, layers=24, intermediate=4096, positions=577, projector="mlp"),
+    "siglip_vision_model": replace(_SIGLIP, projector="mlp"),
+    "intern_vit_6b": TOWERS["internvl"],
+    "internvl_vision": TOWERS["internvl"],
+    "perception_encoder": TOWERS["step3p7"],
+}
+# Models whose language part does not tell what they are.
+_CLASSES = {
+    "KimiK3ForConditionalGeneration": "kimi_k3",
+    "InternVLChatModel": "internvl",
+    "Step3p7ForConditionalGeneration": "step3p7",
+}
+_ALWAYS = ("dots_ocr", "step3p7", "minimax_m3")  # with a tower, whatever the class is called
 _HIDDEN = ("embed_dim", "hidden_size", "width", "vt_hidden_size")
 _LAYERS = ("depth", "num_hidden_layers", "layers", "vt_num_hidden_layers")
 _WIDTH = ("intermediate_size", "vt_intermediate_size")
@@ -86,16 +129,20 @@ _WIDTH = ("intermediate_size", "vt_intermediate_size")
 def tower_of(model: ModelSpec) -> Tower | None:
     """The vision tower; None for a text model, or where nothing is known of its shape."""
     config = model.multimodal.get("vision_config")
-    known = TOWERS.get(model.model_type)
-    if not isinstance(config, Mapping):
+    fields = cast("Mapping[str, object]", config) if isinstance(config, Mapping) else None
+    known = _known(model, fields)
+    if fields is None:
         return known if known is not None and _is_multimodal(model) else None
-    fields = cast("Mapping[str, object]", config)
     known = known or Tower(hidden=0, layers=0, intermediate=0)
+    hidden = _first(fields, _HIDDEN, known.hidden)
     tower = replace(
         known,
-        hidden=_first(fields, _HIDDEN, known.hidden),
-        layers=_first(fields, _LAYERS, known.layers),
-        intermediate=_first(fields, _WIDTH, known.intermediate),
+        hidden=hidden,
+        # Mllama: those over all tiles come on top.
+        layers=_first(fields, _LAYERS, known.layers) + _first(fields, ("num_global_layers",), 0),
+        intermediate=_intermediate(fields, known, hidden),
+        joint=_first(fields, _WIDTH, known.joint) if known.projector == "gated" else known.joint,
+        attention=_first(fields, ("qkv_hidden_size",), known.attention),
         patch=_first(fields, ("patch_size",), known.patch),
         merge=_first(fields, ("spatial_merge_size",), known.merge),
     )
@@ -104,11 +151,39 @@ def tower_of(model: ModelSpec) -> Tower | None:
     return tower if tower.hidden and tower.layers and tower.intermediate else None
 
 
+def has_encoder(model: ModelSpec) -> bool:
+    """Whether the model takes images or sound, as far as its config, its family or its class says.
+
+    A config may be partial: what its family is known for counts as said.
+    """
+    return bool(model.multimodal) or tower_of(model) is not None
+
+
 def _is_multimodal(model: ModelSpec) -> bool:
     said = f"{model.architecture} {model.config.get('model_type')} {model.config.get('architecture')}".lower()
     if "unified" in said:  # Gemma-4-12B takes patches as they are, without a tower
         return False
-    return "forcausallm" not in said or model.model_type == "dots_ocr"
+    return "forcausallm" not in said or bool({model.model_type, model.config.get("model_type")} & {*_ALWAYS})
+
+
+def _known(model: ModelSpec, fields: Mapping[str, object] | None) -> Tower | None:
+    """The tower of the family; else of the type that the vision config gives itself."""
+    words = (model.config.get("model_type"), model.model_type, _CLASSES.get(model.architecture))
+    for word in words:
+        if isinstance(word, str) and word in TOWERS:
+            return TOWERS[word]
+    own = fields.get("model_type") if fields is not None else None
+    return _SHARED.get(own) if isinstance(own, str) else None
+
+
+def _intermediate(fields: Mapping[str, object], known: Tower, hidden: int) -> int:
+    """Inner width of the blocks. GLM gives the projector's so, and its blocks are as wide as its output."""
+    if known.projector == "gated":
+        return _first(fields, ("out_hidden_size",), known.intermediate)
+    ratio = fields.get("mlp_ratio")
+    if isinstance(ratio, int | float) and not isinstance(ratio, bool) and ratio > 0:
+        return _first(fields, _WIDTH, round(hidden * ratio))
+    return _first(fields, _WIDTH, known.intermediate)
 
 
 def _first(fields: Mapping[str, object], names: tuple[str, ...], default: int) -> int:
@@ -136,7 +211,7 @@ def encoder_tensors(model: ModelSpec, ranks: Spread, rules: WeightRules) -> Iter
     if tower.positions or tower.extra:
         yield Vector(part="encoder", bytes=(tower.positions * hidden + tower.extra) * size)
     wide = share(tower.intermediate, over)
-    inner = share(hidden, over)
+    inner = share(tower.attention or hidden, over)
     up = (wide, wide) if tower.is_gated else (wide,)
     for _ in range(tower.layers):
         yield _linear(model, (inner,) * 3, hidden, has_bias=tower.has_bias)
@@ -157,6 +232,8 @@ def _projector(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
         yield _linear(model, (tower.hidden,), joined)
         yield _linear(model, (out,), tower.hidden)
         yield _linear(model, (out,), out)
+    elif tower.projector in _MORE_PROJECTORS:
+        yield from _MORE_PROJECTORS[tower.projector](model, tower, over)
     elif tower.projector == "shuffled":
         yield _linear(model, (share(4096, over),), joined)
         yield _linear(model, (4096,), share(4096, over))
@@ -165,6 +242,52 @@ def _projector(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
         for _ in range(tower.mergers):
             yield _linear(model, (share(joined, over),), joined, has_bias=True)
             yield _linear(model, (out,), share(joined, over), has_bias=True)
+
+
+def _mlp(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
+    """Two layers: Llava, InternVL. Source: vLLM 0.33.0 `llava.py`, `internvl.py`."""
+    out = model.hidden_size
+    yield _linear(model, (share(out, over),), tower.hidden * tower.merge**2, has_bias=True)
+    yield _linear(model, (out,), share(out, over), has_bias=True)
+
+
+def _gated(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
+    """GLM: a convolution that joins patches, a layer, a gated MLP. Source: vLLM 0.33.0 `glm4_1v.py`."""
+    out, wide = tower.intermediate, share(tower.joint, over)
+    yield _linear(model, (out,), tower.hidden * tower.merge**2, has_bias=True)
+    yield _linear(model, (share(out, over),), out)
+    yield _linear(model, (wide, wide), out)
+    yield _linear(model, (out,), wide)
+
+
+def _twice(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
+    """MiniMax-M3: two layers for every patch, two for those that were joined.
+
+    Source: transformers 5.19.0 `minimax_m3_vl`, `MiniMaxM3VLMultiModalProjector`.
+    """
+    out, wide = model.hidden_size, share(tower.joint or model.hidden_size, over)
+    for inputs in (tower.hidden, out * tower.merge**2):
+        yield _linear(model, (wide,), inputs, has_bias=True)
+        yield _linear(model, (out,), wide, has_bias=True)
+
+
+def _narrowed(model: ModelSpec, tower: Tower, over: int) -> Iterator[Held]:
+    """Step-3.7: two convolutions over nine patches, whole on every rank, and a layer.
+
+    Source: vLLM 0.33.0 `step_vl.py`, `vit_downsampler1`, `vit_large_projector`.
+    """
+    width = tower.hidden
+    yield _linear(model, (2 * width,), 9 * width, has_bias=True)
+    yield _linear(model, (4 * width,), 9 * 2 * width, has_bias=True)
+    yield _linear(model, (share(model.hidden_size, over),), 4 * width)
+
+
+_MORE_PROJECTORS: Mapping[str, Callable[[ModelSpec, Tower, int], Iterator[Held]]] = {
+    "mlp": _mlp,
+    "gated": _gated,
+    "twice": _twice,
+    "narrowed": _narrowed,
+}
 
 
 def _linear(model: ModelSpec, outputs: tuple[int, ...], inputs: int, *, has_bias: bool = False) -> Matrix:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bringup.planner.formats import Matrix, element_bytes, matrix_bytes
 from bringup.planner.header_tensors import Rest, Stored, dtypes_of, layer_of, matrix_kinds, rest_of, stored
 from bringup.planner.held import Held, LatentCopy, Vector
+from bringup.planner.rope import rope_scratch
 from bringup.planner.sizes import Forms, Tally, forms_of, own_form
 from bringup.planner.spread import Spread
 from bringup.planner.weight_rules import WeightRules
@@ -36,7 +37,7 @@ class Counted:
 def header_parts(model: ModelSpec, stage: Stage, ranks: Spread, rules: WeightRules) -> Counted:
     """Bytes by part: the stored bytes of every matrix times its share, and all that no matrix stands for."""
     checkpoint, forms = stored(model), forms_of(model, rules)
-    tally, lost = Tally(rules), set[int | None]()
+    tally, lost = Tally(rules, scratch=rope_scratch(model, rules)), set[int | None]()
     for mine, full in stage.pairs:
         if isinstance(mine, Matrix) and isinstance(full, Matrix):
             sizes = _matrix(mine, full, checkpoint, forms, rules)

@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bringup.planner.allocation import allocated_bytes, is_shared, segment_bytes, shared_segments
+from bringup.planner.allocation import Segments, allocated_bytes, round_up, shared_segments
 from bringup.planner.formats import Matrix, matrix_bytes
 from bringup.planner.held import Held, LatentCopy, Vector
 from bringup.planner.ignored import format_of
 from bringup.planner.weight_rules import WeightRules
 from bringup.values.model import ModelSpec, Quantization
+
+_SMALLEST = 512  # bytes: what the allocator rounds to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,17 @@ def expert_format(model: ModelSpec, rules: WeightRules) -> Quantization | None:
     return online_format(quantization, rules)
 
 
+def float_scales(model: ModelSpec, rules: WeightRules, experts: int) -> int:
+    """Bytes that float32 scales leave behind of `experts` bytes of repacked experts, where there are any.
+
+    Of 17 bytes that 32 numbers take one is their scale: three more, and one layer twice while it is repacked.
+    """
+    layers = sum(1 for layer in model.layers if layer.mlp and layer.mlp.experts)
+    if not layers or model.config.get("expert_dtype") != "fp4" or rules.has_float_scales is False:
+        return 0
+    return experts * 3 // 17 + 2 * experts // layers
+
+
 def held_sizes(tensor: Held, forms: Forms, rules: WeightRules) -> tuple[int, ...]:
     """Bytes of everything that one tensor becomes, each an allocation."""
     if isinstance(tensor, Vector):
@@ -69,32 +82,55 @@ def held_sizes(tensor: Held, forms: Forms, rules: WeightRules) -> tuple[int, ...
     return matrix_bytes(tensor, form, rules)
 
 
+# What is built first and what last; the layers in between, in their order.
+# Source: vLLM 0.33.0, `__init__` of the model classes: tower, embedding, layers, head.
+_FIRST_TO_LAST = {"encoder": 0, "embedding": 1, "rope": 2, "head": 4}
+_LAYERS = 3
+
+
 @dataclass(slots=True)
 class Tally:
     """Bytes by part of the model, as the engine counts them."""
 
     rules: WeightRules
+    scratch: tuple[tuple[int, ...], ...] = ()  # what each rope table needs while it is made
     parts: Counter[str] = field(default_factory=Counter[str])
-    sizes: list[int] = field(default_factory=list[int])
+    sizes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     def add(self, part: str, sizes: Iterable[int]) -> None:
         """Count allocations of these sizes."""
         for size in sizes:
-            self.sizes.append(size)
+            self.sizes.append((part, size))
             if self.rules.counts_segments:
-                self.parts[part] += segment_bytes(size)
+                self.parts[part] += round_up(size, _SMALLEST)
             else:
                 self.parts[part] += allocated_bytes(size, split_limit=self.rules.split_limit)
 
     def closed(self) -> Counter[str]:
         """The parts, with what the allocator holds without using it and what libraries take."""
-        shared = shared_segments(self.sizes)
-        more = self.rules.libraries + shared.given_away
         if self.rules.counts_segments:
-            more = self.rules.libraries + shared.held - sum(size for size in self.sizes if is_shared(size))
+            more = self.rules.libraries + self._held() - self.parts.total()
+        else:
+            more = self.rules.libraries + shared_segments(size for _, size in self.sizes).given_away
         if more:
             self.parts["allocator" if not self.rules.libraries else "libraries"] += more
         return self.parts
+
+    def _held(self) -> int:
+        """Bytes of the segments behind it all, in the order in which engines build models.
+
+        What a rope table took while it was made is free for the layers that come after it.
+        """
+        segments = Segments()
+        ordered = sorted(self.sizes, key=lambda one: _FIRST_TO_LAST.get(one[0], _LAYERS))
+        scratch = list(self.scratch)
+        for part, size in ordered:
+            if part == "rope" and scratch:
+                blocks = [segments.take(needed) for needed in scratch.pop(0)]
+                for block in blocks:
+                    segments.give(block)
+            segments.take(size)
+        return segments.held
 
 
 def adapter_bytes(matrix: Matrix, rules: WeightRules) -> int:

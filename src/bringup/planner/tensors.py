@@ -58,7 +58,9 @@ def edge_tensors(
     """Embedding, vision tower, head, last norm and rope tables of one pipeline stage."""
     rows = share(round_up(model.vocabulary, rules.vocabulary_padding), ranks.vocabulary)
     if is_first or (is_last and model.is_tied):
-        yield _vocabulary(model, rows, "model.embed_tokens", "embedding")
+        is_whole = rules.replicates_embedding and not model.is_tied
+        table = round_up(model.vocabulary, rules.vocabulary_padding) if is_whole else rows
+        yield _vocabulary(model, table, "model.embed_tokens", "embedding")
     if is_last:
         yield Vector(part="norms", bytes=model.hidden_size * element_bytes(model.dtype))
         if not model.is_tied:

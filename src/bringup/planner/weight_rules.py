@@ -17,6 +17,27 @@ class Padding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOffload:
+    """Whole layers in host memory: the last `count` of every `group`, fetched `ahead` layers early.
+
+    Source: vLLM 0.17 `config/offload.py`, `PrefetchOffloadConfig`; SGLang 0.5.12 `utils/offloader.py`.
+    """
+
+    group: int
+    count: int = 1
+    ahead: int = 1
+
+    def away(self, layers: int) -> int:
+        """Layers of a stage that are not on the GPU at any time.
+
+        >>> LayerOffload(group=8, count=2).away(62)  # 6, 7, 14, 15, ...: 14, and one is being fetched
+        13
+        """
+        whole = sum(1 for layer in range(layers) if layer % self.group >= self.group - self.count)
+        return max(0, whole - self.ahead)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightRules:
     """What decides how many bytes a rank holds besides the model and the layout."""
 
@@ -31,14 +52,20 @@ class WeightRules:
     loads_mtp: bool = False  # a speculative method uses the model's own extra layers
     loads_encoder: bool = True  # vision and audio towers
     encoder_is_sharded: bool = True  # False: a full tower on every rank
+    replicates_embedding: bool = False  # the whole table on every rank
+    stage_layers: tuple[int, ...] = ()  # layers of each pipeline stage; empty: shared evenly
     online_quantization: str | None = None  # "fp8": bf16 weights are quantised while they load
     has_native_fp8: bool = True  # False: FP8 runs through Marlin, with its own layout of scales
     has_native_fp4: bool = True  # False: NVFP4 runs through Marlin
     mxfp4_backend: str = "marlin"
+    # DeepSeek-V4's experts of four bits: their scales are loaded as float32 and stay behind when they are
+    # repacked to bytes. None: the version is not known.
+    has_float_scales: bool | None = False
     pads_fp8_experts: bool = True  # else an expert's shard must be whole scale blocks
     keeps_absorbed_latent: bool = True  # MLA: a dequantised copy of kv_b_proj stays
     redundant_experts: int = 0
     offloaded: int = 0  # bytes of each rank that live in host memory
+    offload: "LayerOffload | None" = None  # whole layers that live there
     lora_slots: int = 0
     lora_rank: int = 16
     counts_segments: bool = False  # the figure is free memory before minus after, not tensors
@@ -89,19 +116,31 @@ def _rocm(rules: WeightRules, known: Version | None) -> WeightRules:
     """AMD: older versions count free memory before minus after, newer ones the allocator's blocks.
 
     Source: vLLM 0.32.0 `platforms/rocm.py`, `get_current_memory_usage`. guess: changed at 0.20; what comes
-    on top was 65 to 81 MiB in starts of 0.11 and 0.13 on a Radeon AI PRO R9700.
+    on top of the allocator's segments was 12 to 54 MiB in starts of 0.11 and 0.13 on a Radeon AI PRO R9700.
     """
     rules = replace(rules, mxfp4_backend="rocm")
     if known is None or known >= (0, 20, 0):
         return rules
     # The cache is not emptied before counting: two layers of MXFP4 experts, at TP1 as at TP2.
     return replace(
-        rules, counts_segments=True, libraries=72 * MIB, libraries_high=150 * MIB, leftover_layers=2
+        rules, counts_segments=True, libraries=36 * MIB, libraries_high=150 * MIB, leftover_layers=2
     )
 
 
-def sglang_rules(*, compute_capability: str | None = None) -> WeightRules:
-    """The rules of SGLang on a card. Source: SGLang 0.5.23, weights per rank."""
+# guess: the first version whose Marlin method makes byte scales itself. The images for Hopper from before it
+# leave that to the FP8 method, which makes float32 ones.
+# Source: SGLang `quantization/mxfp4_marlin_moe.py`, `create_weights`; `marlin_utils_fp4.py`.
+_BYTE_SCALES: Version = (0, 5, 13)
+
+
+def sglang_rules(*, compute_capability: str | None = None, version: str | None = None) -> WeightRules:
+    """The rules of SGLang on a card. Source: SGLang 0.5.23, weights per rank.
+
+    >>> sglang_rules(compute_capability="9.0").has_float_scales is None
+    True
+    >>> sglang_rules(compute_capability="10.0").has_float_scales
+    False
+    """
     rules = WeightRules(
         engine="sglang",
         flattens_expert_parallel=False,
@@ -113,9 +152,13 @@ def sglang_rules(*, compute_capability: str | None = None) -> WeightRules:
         pads_fp8_experts=False,
     )
     if compute_capability in _UNIFIED:
-        # "Free" is the host's available memory there: 0.13 to 0.47 GiB beside the tensors on a DGX Spark.
-        rules = replace(rules, libraries=300 * MIB, libraries_high=GIB)
-    return replace(rules, **_card(compute_capability))
+        # "Free" is the host's available memory there: up to 0.25 GiB beside the segments on a DGX Spark.
+        rules = replace(rules, libraries=250 * MIB, libraries_high=GIB)
+    rules = replace(rules, **_card(compute_capability))
+    if rules.has_native_fp4:
+        return rules
+    known = read_version(version)
+    return replace(rules, has_float_scales=None if known is None else known < _BYTE_SCALES)
 
 
 # Memory shared with the host: Jetson Orin, Jetson Thor, DGX Spark. Source: NVIDIA's list of CUDA GPUs.

@@ -11,7 +11,8 @@ from bringup.planner.header_tensors import is_gguf
 from bringup.planner.header_weights import Counted, Stage, header_parts
 from bringup.planner.held import Held
 from bringup.planner.refusals import refusals
-from bringup.planner.sizes import Tally, adapter_bytes, forms_of, held_sizes, online_format
+from bringup.planner.rope import rope_scratch
+from bringup.planner.sizes import Tally, adapter_bytes, float_scales, forms_of, held_sizes, online_format
 from bringup.planner.spread import WHOLE, Spread, spread
 from bringup.planner.tensors import edge_tensors, layer_tensors, mtp_tensors
 from bringup.planner.weight_rules import WeightRules
@@ -20,6 +21,16 @@ from bringup.values.finding import Finding
 from bringup.values.model import Layer, ModelSpec, Quantization
 from bringup.values.plan import Layout
 
+_EDGES = (
+    "embedding",
+    "head",
+    "encoder",
+    "rope",
+    "libraries",
+    "allocator",
+    "repacking",
+    "adapters",
+)  # of no layer
 _ADAPTED = ("attention", "mlp", "experts", "shared experts", "state")  # what LoRA may change
 
 
@@ -68,17 +79,19 @@ class Weights:
         return self.heaviest.parts
 
 
-def stage_layers(layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
-    """Indices of the layers of each pipeline stage.
+def stage_layers(layers: int, stages: int, given: tuple[int, ...] = ()) -> tuple[tuple[int, ...], ...]:
+    """Indices of the layers of each pipeline stage: as given, else shared evenly.
 
     What does not divide goes to the stages from the second last backwards.
     Source: vLLM 0.33.0 `distributed/utils.py`, `get_pp_indices`.
 
     >>> [len(stage) for stage in stage_layers(62, 4)]
     [15, 16, 16, 15]
+    >>> [len(stage) for stage in stage_layers(62, 2, (36, 26))]
+    [36, 26]
     """
-    counts = [layers // stages] * stages
-    for step in range(layers % stages):
+    counts = list(given) or [layers // stages] * stages
+    for step in range(0 if given else layers % stages):
         counts[(-step - 2) % stages] += 1
     starts = [sum(counts[:stage]) for stage in range(stages)]
     return tuple(tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True))
@@ -87,7 +100,7 @@ def stage_layers(layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
 @lru_cache(maxsize=1024)  # layouts of a model times kinds of cards: most cards hold weights alike
 def weights_per_rank(model: ModelSpec, layout: Layout, rules: WeightRules) -> Weights:
     """Bytes of weights on one GPU of each pipeline stage, as the engine counts them after loading."""
-    split = stage_layers(len(model.layers), layout.pipeline_parallel)
+    split = stage_layers(len(model.layers), layout.pipeline_parallel, rules.stage_layers)
     stages = tuple(
         _stage(model, layout, rules, indices, is_last=number == len(split) - 1)
         for number, indices in enumerate(split)
@@ -117,11 +130,16 @@ def _stage(
     if rules.leftover_layers and forms_of(model, rules).experts is not None:
         layers = sum(1 for index in indices if (mlp := model.layers[index].mlp) and mlp.experts)
         parts["repacking"] = parts["experts"] * min(rules.leftover_layers, layers) // max(layers, 1)
+    if rules.has_float_scales:
+        parts["repacking"] += float_scales(model, rules, parts["experts"])
     if rules.lora_slots:
         adapted = (tensor for tensor in mine if isinstance(tensor, Matrix) and tensor.part in _ADAPTED)
         parts["adapters"] = sum(adapter_bytes(matrix, rules) for matrix in adapted)
+    if rules.offload is not None and indices:
+        inner = sum(size for part, size in parts.items() if part not in _EDGES)
+        parts["offloaded"] -= inner * rules.offload.away(len(indices)) // len(indices)
     if rules.offloaded:
-        parts["offloaded"] = -min(rules.offloaded, parts.total())
+        parts["offloaded"] -= min(rules.offloaded, parts.total())
     low, high = bounds(model, parts, rules)
     return StageWeights(
         layers=indices,
@@ -148,7 +166,7 @@ def config_parts(
     model: ModelSpec, ranks: Spread, rules: WeightRules, indices: tuple[int, ...], *, is_last: bool
 ) -> Counter[str]:
     """Bytes by part where only the config is known. Layers that are alike are worked out once."""
-    forms, tally = forms_of(model, rules), Tally(rules)
+    forms, tally = forms_of(model, rules), Tally(rules, scratch=rope_scratch(model, rules))
     sizes_of_kind: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
     is_by_kind = not _names_layers(model.quantization)
 

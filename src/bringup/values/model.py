@@ -150,7 +150,8 @@ class ModelSpec:
     config: dict[str, object] = field(default_factory=dict[str, object])  # raw: what only one family needs
     tensors: tuple[Tensor, ...] = ()  # from headers; empty: to be built from the layers
     origin: str = "config"  # "headers", "config", "catalogue"
-    parameters: int | None = None
+    parameters: int | None = None  # as published
+    missing_parameters: int = 0  # of these its config does not describe; less than 0: it describes too many
     source: str = ""  # where the config came from
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()  # what is wrong with the files

@@ -108,6 +108,8 @@ class PlanTask:
     context: int | None = None  # tokens of one request that must fit
     concurrency: int | None = None  # requests of that length that must run at once
     measured: StartLog | None = None  # an earlier start, whose figures replace estimates
+    draft: ModelSpec | None = None  # the draft model of its own that the command names
+    draft_fault: str | None = None  # why its config cannot be had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -391,3 +391,43 @@ def test_drafts_that_leave_no_state() -> None:
     plan = case_b("0.5.23", "--speculative-algorithm NEXTN --speculative-num-draft-tokens 5000")
     assert "memory.no_states" in ids(plan, Severity.FAILURE)
     assert not plan.fits
+
+
+EAGLE3: dict[str, object] = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "draft_vocab_size": 32000,
+    "max_position_embeddings": 8192,
+}
+
+
+def drafted(version: str, draft: ModelSpec | None) -> LayoutPlan:
+    line = "sglang serve --model-path org/m --mem-fraction-static 0.8 --speculative-algorithm EAGLE3"
+    spec = read_command(f"{line} --speculative-draft-model-path org/draft".split())
+    assert spec is not None
+    target = {**EAGLE3, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32}
+    model = read_config(target, name="org/m", source="test")
+    gpus = Gpus(card=CARD, count=1)
+    return plan_layout(PlanTask(spec=spec, version=version, model=model, gpus=gpus, draft=draft))
+
+
+def test_a_draft_model_is_there_before_the_pools_or_after_them_by_version() -> None:
+    draft = read_config(EAGLE3, name="org/draft", source="test")
+    # qkv, o, gate and up, down, joint, head: 424,673,280 numbers; each token a 33rd layer.
+    new, new_without = drafted("0.5.23", draft), drafted("0.5.23", None)
+    assert new.weights_bytes - new_without.weights_bytes == pytest.approx(2 * 424_673_280, rel=0.06)
+    assert line_of(new, "drafter") == 0
+    assert new.kv.bytes_per_token == pytest.approx(33 * 4096, rel=0.001)
+    old, old_without = drafted("0.5.12", draft), drafted("0.5.12", None)
+    assert old.weights_bytes == old_without.weights_bytes
+    assert old.kv.tokens == old_without.kv.tokens
+    pool = line_of(old, "kv_pool")
+    assert line_of(old, "drafter") == pytest.approx(2 * 424_673_280 + pool / 32, rel=0.06)
+    assert "weights.draft_model" in ids(new_without, Severity.UNKNOWN)
+    assert "weights.draft_model" not in ids(new, Severity.UNKNOWN)

@@ -15,6 +15,7 @@ from bringup.engines.vllm.settings import (
     default_batch,
     default_length,
     default_utilization,
+    draft_name,
     settings_of,
 )
 from bringup.parse.hf_config import read_config
@@ -372,3 +373,105 @@ def test_settings_of_a_model_with_its_own_drafting_layers() -> None:
     assert settings.loads_mtp
     assert settings.speculation is not None
     assert settings.speculation.tokens == 3
+
+
+def test_a_tower_is_counted_where_the_config_leaves_it_out() -> None:
+    # Logged by vLLM 0.11.1 for dots.ocr: "Model loading took 5.7174 GiB", 2.37 of them its vision tower.
+    config = {
+        "model_type": "dots_ocr",
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+    }
+    model = read_config(config, name="ocr", source="test")
+    assert not model.multimodal
+    whole = planned("", model=model, count=1, version="0.11.1").weights_bytes
+    assert whole == pytest.approx(5.7174 * GIB, rel=0.003)
+    text = planned("--limit-mm-per-prompt.image 0", model=model, count=1, version="0.11.1").weights_bytes
+    assert whole - text == pytest.approx(2.3713 * GIB, rel=0.001)
+
+
+LLAMA: dict[str, object] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+
+
+def drafted(draft: ModelSpec | None, fault: str | None = None) -> LayoutPlan:
+    flag = '--speculative-config {"method":"eagle3","model":"org/draft","num_speculative_tokens":3}'
+    asked = task(flag, model=read_config(LLAMA, name="m", source="test"), count=1)
+    return plan_layout(replace(asked, draft=draft, draft_fault=fault))
+
+
+def test_a_draft_model_adds_its_weights_and_a_layer_of_cache() -> None:
+    config = {**LLAMA, "num_hidden_layers": 1, "draft_vocab_size": 32000}
+    draft = read_config(config, name="org/draft", source="test")
+    with_it, without = drafted(draft), drafted(None, "no such file")
+    # One layer, a joint of 12,288 x 4,096 and a head of 32,000 rows: 425 million numbers.
+    assert with_it.weights_bytes - without.weights_bytes == pytest.approx(2 * 424_673_280, rel=0.02)
+    # 33 layers x 2 x 8 heads x 128 x 2 B against 32.
+    assert with_it.kv.bytes_per_token == pytest.approx(33 * 4096, rel=0.001)
+    assert without.kv.bytes_per_token == pytest.approx(32 * 4096, rel=0.001)
+    assert "weights.draft_model" not in ids(with_it, Severity.UNKNOWN)
+
+
+def test_a_draft_model_that_cannot_be_had_is_said_and_never_taken_for_nothing() -> None:
+    plan = drafted(None, "`org/draft` is no file or folder here")
+    found = next(one for one in plan.findings if one.id == "weights.draft_model")
+    assert found.severity is Severity.UNKNOWN
+    assert "org/draft" in found.summary
+    assert "is no file or folder here" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        ('--speculative-config {"method":"mtp","num_speculative_tokens":2}', None),
+        ('--speculative-config {"method":"mtp","model":"m","num_speculative_tokens":2}', None),
+        ('--speculative-config {"method":"ngram","model":"x","num_speculative_tokens":2}', None),
+        ('--speculative-config {"model":"org/draft","num_speculative_tokens":2}', "org/draft"),
+        ("--speculative-model org/draft --num-speculative-tokens 3", "org/draft"),
+    ],
+)
+def test_which_command_loads_a_draft_model_of_its_own(flag: str, name: str | None) -> None:
+    assert draft_name(task(flag).spec) == name
+
+
+def test_the_environment_splits_the_layers_of_a_pipeline() -> None:
+    asked = task("-pp 2", model=read_config(LLAMA, name="m", source="test"), count=2)
+
+    def split(value: str) -> LayoutPlan:
+        spec = replace(asked.spec, environment={"VLLM_PP_LAYER_PARTITION": value})
+        return plan_layout(replace(asked, spec=spec))
+
+    layer = 2 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)
+    # 16 and 16 layers; 24 and 8: the first stage is the heavier by eight.
+    assert split("24,8").weights_bytes - split("16,16").weights_bytes == pytest.approx(8 * layer, rel=0.01)
+    for value in ("24,9", "32", "24,x"):
+        assert "layout.partition" in ids(split(value), Severity.FAILURE)
+    assert "layout.partition" not in ids(split("24,8"), Severity.FAILURE)
+
+
+def test_layers_that_are_fetched_when_they_are_due_leave_the_gpu() -> None:
+    model = read_config(LLAMA, name="m", source="test")
+    layer = 2 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)
+    whole = planned("", model=model, count=1, version="0.32.0").weights_bytes
+    # Two of every eight of 32 layers are away, one of these is on its way.
+    some = planned("--offload-group-size 8 --offload-num-in-group 2", model=model, count=1, version="0.32.0")
+    assert whole - some.weights_bytes == pytest.approx(7 * layer, rel=0.01)
+    # --cpu-offload-gb takes bytes, whatever they are of.
+    bytes_away = planned("--cpu-offload-gb 4", model=model, count=1, version="0.32.0").weights_bytes
+    assert whole - bytes_away == 4 * GIB

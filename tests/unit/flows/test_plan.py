@@ -11,6 +11,7 @@ from bringup.flows.plan import ENGINES, PlanRequest, plan
 from bringup.transport.catalogue import load_cards
 from bringup.units import MIB
 from bringup.values.host import Gpu
+from bringup.values.plan import Plan
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -179,3 +180,23 @@ def test_a_recording_without_gpus_says_so(config: Path) -> None:
     demo = Path(__file__).parents[2] / "golden" / "recordings" / "demo.json.gz"
     with pytest.raises(HostError):
         plan(request(config, gpus=None, recording=demo))
+
+
+def test_a_draft_model_is_looked_for_beside_the_model(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
+
+    def planned(draft: Path) -> Plan:
+        asked = {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 3}
+        argv = ("vllm", "serve", "org/m", "--speculative-config", json.dumps(asked))
+        words = {"gpus": "1x RTX 4090", "engine_version": "0.32.0"}
+        return plan(PlanRequest(argv=argv, config_file=config, **words))  # type: ignore[arg-type]
+
+    found, lost = planned(folder), planned(tmp_path / "elsewhere")
+    # Two layers of 2048 x (3072 + 2048 + 3 x 8192), and a tied table of 128,256 rows.
+    numbers = 2 * 2048 * (3072 + 2048 + 3 * 8192) + 128256 * 2048
+    more = found.layouts[0].weights_bytes - lost.layouts[0].weights_bytes
+    assert more == pytest.approx(2 * numbers, rel=0.03)
+    assert "weights.draft_model" in {one.id for one in lost.layouts[0].findings}
+    assert "weights.draft_model" not in {one.id for one in found.layouts[0].findings}

@@ -44,7 +44,6 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *_no_states(account),
         *_few_states(account),
         *_unknown_cache(account),
-        *_foreign_drafts(account),
         *_free_reserve(account),
         *_contradictions(account),
         *_formats(account),
@@ -278,17 +277,6 @@ def _unknown_cache(account: Account) -> Iterator[Finding]:
             id="kv.unknown_form",
             severity=Severity.UNKNOWN,
             summary="how SGLang keeps compressed latents is not known here: the tokens are a guess",
-        )
-
-
-def _foreign_drafts(account: Account) -> Iterator[Finding]:
-    path = account.settings.flags.get("--speculative-draft-model-path")
-    if path is not None and path != account.task.spec.model:
-        yield Finding(
-            id="weights.draft_model",
-            severity=Severity.UNKNOWN,
-            summary=f"the weights of the draft model `{path}` are not counted",
-            action="take its size off the pools",
         )
 
 

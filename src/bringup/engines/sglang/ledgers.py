@@ -12,17 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 
+from bringup.engines.sglang.drafts import late_drafter, loaded_weights, with_draft_layers
 from bringup.engines.sglang.findings import Account, findings_of
 from bringup.engines.sglang.fraction import AFTER_0_5_12, NEWEST
 from bringup.engines.sglang.measured import measured_free, measured_parts
-from bringup.engines.sglang.settings import Settings, graph_count, number, settings_of
+from bringup.engines.sglang.settings import Settings, draft_name, graph_count, number, settings_of
 from bringup.parse.command_line import whole_number
+from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
 from bringup.planner.ledger import line, settle
 from bringup.planner.measured import AS_LOGGED
-from bringup.planner.weight_rules import WeightRules, sglang_rules
-from bringup.planner.weights import Weights, weights_per_rank
+from bringup.planner.weight_rules import LayerOffload, WeightRules, sglang_rules
+from bringup.planner.weights import Weights
 from bringup.planner.workspace import (
     Estimate,
     StepSize,
@@ -77,15 +79,17 @@ class Budget:
 def plan_layout(task: PlanTask) -> LayoutPlan:
     """The account of the GPU that decides, for the layout of the command line."""
     version = min(read_version(task.version) or NEWEST, NEWEST)
-    settings = settings_of(task.spec, version, task.model, task.gpus.card)
-    weights = weights_per_rank(task.model, settings.layout, weight_rules(task, settings))
+    settings = with_draft_layers(task, settings_of(task.spec, version, task.model, task.gpus.card))
+    weights, late = loaded_weights(task, settings, weight_rules(task, settings))
     budget = budget_of(task, settings, weights)
     rules = pool_rules(task, settings)
     pools = sglang_pools(task.model, settings.layout, rules, max(0, budget.rest))
     running = running_requests(settings, pools)
     kv = _kv(task, settings, budget, pools, rules, running)
+    drafter = late_drafter(task, settings, pools, late)
     measured = measured_parts(task, settings, running)
-    ledger = with_measured(_ledger(task, settings, budget, pools, running), measured.parts, task.gpus)
+    lines = _ledger(task, settings, budget, pools, running, drafter)
+    ledger = with_measured(lines, measured.parts, task.gpus)
     low, high = _smi_used(task.gpus, ledger)
     context = task.context or settings.context
     copies = settings.layout.data_parallel * settings.attention_data_parallel
@@ -217,21 +221,37 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
     """How SGLang holds weights, with the flags that change it."""
     flags = task.spec.flags
     capability = task.gpus.card.compute_capability or ""
-    rules = sglang_rules(compute_capability=capability if capability[:1].isdigit() else None)
+    rules = sglang_rules(
+        compute_capability=capability if capability[:1].isdigit() else None, version=task.version
+    )
     online = flags.get("--quantization") if task.model.quantization is None else None
     has_lora = "--enable-lora" in flags or "--lora-paths" in flags
     return replace(
         rules,
         attention_data_parallel=settings.attention_data_parallel,
         expert_groups=settings.expert_groups,
-        loads_mtp=settings.draft_layers > 0 and "--speculative-draft-model-path" not in flags,
-        loads_encoder=bool(task.model.multimodal) and not flags.keys() & {"--language-model-only"},
+        loads_mtp=settings.draft_layers > 0 and draft_name(task.spec) is None,
+        loads_encoder=has_encoder(task.model) and not flags.keys() & {"--language-model-only"},
         encoder_is_sharded="--mm-enable-dp-encoder" not in flags,
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=whole_number(flags.get("--ep-num-redundant-experts")) or 0,
         offloaded=round((number(flags.get("--cpu-offload-gb")) or 0) * GIB),
+        offload=_layer_offload(flags),
         lora_slots=(whole_number(flags.get("--max-loras-per-batch")) or 8) if has_lora else 0,
         lora_rank=whole_number(flags.get("--max-lora-rank")) or 16,
+    )
+
+
+def _layer_offload(flags: Mapping[str, str]) -> LayerOffload | None:
+    """Whole layers that the command leaves in host memory."""
+    group = whole_number(flags.get("--offload-group-size"))
+    if not group or group < 0:
+        return None
+    ahead = whole_number(flags.get("--offload-prefetch-step"))
+    return LayerOffload(
+        group=group,
+        count=whole_number(flags.get("--offload-num-in-group")) or 1,
+        ahead=1 if ahead is None else ahead,
     )
 
 
@@ -312,7 +332,7 @@ def _kv(
 
 
 def _ledger(
-    task: PlanTask, settings: Settings, budget: Budget, pools: SglangPools, running: int
+    task: PlanTask, settings: Settings, budget: Budget, pools: SglangPools, running: int, drafter: Estimate
 ) -> tuple[LedgerLine, ...]:
     """Every byte of the card by nvidia-smi's count."""
     gpus, card = task.gpus, task.gpus.card
@@ -334,6 +354,7 @@ def _ledger(
         line("kv_pool", _pool(settings, budget, pools), Origin.RULE),
         line("request_table", request_table(settings, running), Origin.RULE),
         line("workspace", _WORKSPACE),
+        line("drafter", drafter),
         line("graphs", _graphs(task, settings, running)),
         line("activations", forward_peak(task.model, layout, step)),
     ]
@@ -424,7 +445,7 @@ def _smi_used(gpus: Gpus, ledger: tuple[LedgerLine, ...]) -> tuple[int, int]:
     """
     lines = {one.name: one for one in ledger}
     fixed = sum(lines[name].bytes for name in ("weights", "state_pool", "kv_pool", "other_processes"))
-    late = ("request_table", "workspace", "graphs")
+    late = ("request_table", "workspace", "drafter", "graphs")
     outside = ("system", "context", "communication")
     low = fixed + sum(lines[name].bytes for name in outside) + sum(lines[name].low for name in late)
     high = fixed + sum(lines[name].bytes for name in outside) + sum(lines[name].high for name in late)

@@ -4,6 +4,7 @@ from bringup.engines import EngineMemory
 from bringup.engines.sglang.choose import choose
 from bringup.engines.sglang.fraction import NEWEST
 from bringup.engines.sglang.ledgers import plan_layout
+from bringup.engines.sglang.settings import draft_name
 from bringup.planner.choice import Choice
 from bringup.planner.kv_versions import Version, read_version
 from bringup.values.finding import Finding, Severity
@@ -64,4 +65,4 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-MEMORY = EngineMemory(plan=plan_task)
+MEMORY = EngineMemory(plan=plan_task, draft=draft_name)

@@ -19,6 +19,7 @@ from bringup.engines.sglang.fraction import (
 )
 from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import Json, float_at, text_at
+from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
 from bringup.values.engine import EngineSpec
 from bringup.values.model import Mixer, ModelSpec
@@ -113,7 +114,7 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         has_radix_cache="--disable-radix-cache" not in flags,
         states_per_request=_states_per_request(flags, version),
         wanted_running=max(1, wanted // copies) if wanted else None,
-        has_vision=vision is not None,
+        has_vision=_serves_images(flags, model),
         speculative=method,
         draft_tokens=_draft_tokens(flags, method),
         draft_layers=_draft_layers(flags, method, model),
@@ -215,7 +216,7 @@ def _prefill_sizes(
     if any(layer.mixer is Mixer.KDA for layer in model.layers) or model.model_type == "deepseek_v4":
         return 0
     is_old = version < AFTER_0_5_12
-    is_multimodal = bool(model.multimodal)
+    is_multimodal = has_encoder(model)
     if is_multimodal and (is_old or model.model_type not in _RECORDED_MULTIMODAL):
         return 0
     if is_old and (copies > 1 or "--enable-lora" in flags or "--enable-torch-compile" in flags):
@@ -226,7 +227,7 @@ def _prefill_sizes(
 
 def _serves_images(flags: Mapping[str, str], model: ModelSpec) -> bool:
     is_off = flags.keys() & {"--language-only", "--language-model-only"}
-    return bool(model.multimodal) and not is_off
+    return has_encoder(model) and not is_off
 
 
 def _page(flags: Mapping[str, str], model: ModelSpec, card: Card) -> int:
@@ -254,6 +255,13 @@ def _states_per_request(flags: Mapping[str, str], version: Version) -> int:
     return count if has_overlap or strategy != "extra_buffer" else count - 1
 
 
+def draft_name(spec: EngineSpec) -> str | None:
+    """The draft model of its own that the command loads; None where the model itself or its text drafts."""
+    name = spec.flags.get("--speculative-draft-model-path")
+    has_method = spec.flags.get("--speculative-algorithm", "").upper() not in ("", "NGRAM")
+    return name if has_method and name != spec.model else None
+
+
 def _draft_tokens(flags: Mapping[str, str], method: str | None) -> int:
     if method is None:
         return 0
@@ -265,6 +273,6 @@ def _draft_layers(flags: Mapping[str, str], method: str | None, model: ModelSpec
     """Drafting layers with a cache: the model's own, or the one layer of an EAGLE model."""
     if method is None or method in ("NGRAM", "STANDALONE"):
         return 0
-    if "--speculative-draft-model-path" in flags:
+    if flags.get("--speculative-draft-model-path") not in (None, model.name):
         return 1
     return len(model.mtp_layers)

@@ -8,6 +8,7 @@ from typing import cast
 
 from bringup.engines.vllm.settings import Settings
 from bringup.parse.json_value import Json, int_at
+from bringup.planner.encoder_tensors import tower_of
 from bringup.planner.workspace import Estimate, Vision, encoder_peak, exact
 from bringup.values.model import ModelSpec
 
@@ -33,7 +34,7 @@ def vision_of(model: ModelSpec) -> Vision | None:
     config = cast("dict[str, Json]", raw) if isinstance(raw, dict) else None
     hidden = int_at(config, "hidden_size") or int_at(config, "embed_dim") or int_at(config, "vt_hidden_size")
     if hidden is None:
-        return None
+        return _of_family(model)
     wide = int_at(config, "intermediate_size") or int_at(config, "vt_intermediate_size") or 4 * hidden
     is_qwen = "qwen" in model.model_type
     merge = int_at(config, "spatial_merge_size") or (2 if is_qwen else 1)
@@ -53,3 +54,16 @@ def vision_of(model: ModelSpec) -> Vision | None:
         )
     largest = _LARGEST_QWEN if is_qwen else _LARGEST
     return Vision(hidden=hidden, intermediate=wide, tokens_per_image=largest, patches_per_token=merge * merge)
+
+
+def _of_family(model: ModelSpec) -> Vision | None:
+    """The encoder of a config that leaves it out, by what its family is known for."""
+    tower = tower_of(model)
+    if tower is None:
+        return None
+    return Vision(
+        hidden=tower.hidden,
+        intermediate=tower.intermediate,
+        tokens_per_image=model.encoder_tokens or _LARGEST,
+        patches_per_token=1 if model.encoder_tokens else tower.merge**2,
+    )

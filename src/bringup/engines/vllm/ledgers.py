@@ -9,8 +9,8 @@ from math import ceil, sqrt
 
 from bringup.engines.vllm.measured import measured_parts, with_measured
 from bringup.engines.vllm.risks import Account, findings_of, upcoming
-from bringup.engines.vllm.settings import Settings, layout_of, settings_of
-from bringup.engines.vllm.steps import StageNeed, stage_needs, weights_of
+from bringup.engines.vllm.settings import Settings, layout_of, settings_of, stage_partition
+from bringup.engines.vllm.steps import StageNeed, draft_of_task, stage_needs, weights_of
 from bringup.planner.kv_cache import kv_layout, kv_plan
 from bringup.planner.kv_records import KvLayout, KvRules
 from bringup.planner.kv_versions import NEWEST, Version, read_version
@@ -178,7 +178,6 @@ def kv_rules(settings: Settings, gpus: Gpus, task: PlanTask) -> KvRules:
     speculation = settings.speculation
     draft = speculation.tokens if speculation else 0
     block = flags.get("--block-size", "")
-    partition = task.spec.environment.get("VLLM_PP_LAYER_PARTITION", "")
     override = flags.get("--num-gpu-blocks-override", "")
     return KvRules(
         version=settings.version,
@@ -190,7 +189,8 @@ def kv_rules(settings: Settings, gpus: Gpus, task: PlanTask) -> KvRules:
         has_async_scheduling=settings.has_async_scheduling,
         has_hybrid_manager=settings.has_hybrid_manager,
         speculative_tokens=draft,
-        loads_mtp=settings.loads_mtp,
+        loads_mtp=settings.loads_mtp and task.draft is None,
+        draft_layers=drafting.layers if (drafting := draft_of_task(task, settings)) else (),
         packs_layers=task.spec.environment.get("VLLM_KV_CACHE_LAYOUT", "").startswith("BL") or None,
         has_graphs=not settings.is_eager,
         mamba_mode=flags.get("--mamba-cache-mode"),
@@ -201,7 +201,7 @@ def kv_rules(settings: Settings, gpus: Gpus, task: PlanTask) -> KvRules:
         or task.spec.environment.get("VLLM_ATTENTION_BACKEND"),
         skip_layers=tuple(flags.get("--kv-cache-dtype-skip-layers", "").split()),
         blocks_override=int(override) if override.isdigit() else None,
-        stage_layers=tuple(int(part) for part in partition.split(",") if part.strip().isdigit()),
+        stage_layers=stage_partition(task.spec, len(task.model.layers), layout_of(task.spec)) or (),
     )
 
 

@@ -6,8 +6,9 @@ Source: vLLM 0.33.0 `config/model.py` (`verify_with_parallel_config`), `config/p
 
 from collections.abc import Iterator
 
-from bringup.engines.vllm.settings import Settings
+from bringup.engines.vllm.settings import Settings, stage_partition
 from bringup.planner.weights import Weights
+from bringup.values.engine import EngineSpec
 from bringup.values.finding import Finding, Fix, Severity
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Gpus, Layout
@@ -36,6 +37,22 @@ def layout_findings(weights: Weights, layout: Layout, gpus: Gpus) -> list[Findin
             )
         )
     return found
+
+
+def partition_findings(spec: EngineSpec, model: ModelSpec, layout: Layout) -> list[Finding]:
+    """A refusal where the environment's split of the layers is none of this model over these stages."""
+    if stage_partition(spec, len(model.layers), layout) is not None:
+        return []
+    asked = spec.environment.get("VLLM_PP_LAYER_PARTITION", "")
+    return [
+        Finding(
+            id="layout.partition",
+            severity=Severity.FAILURE,
+            summary=f"VLLM_PP_LAYER_PARTITION={asked} does not split {len(model.layers)} layers over "
+            f"{layout.pipeline_parallel} stages",
+            explanation="vLLM refuses to start with it; planned with an even split",
+        )
+    ]
 
 
 def settings_findings(settings: Settings, model: ModelSpec, gpus: Gpus) -> list[Finding]:

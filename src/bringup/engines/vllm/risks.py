@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bringup.engines.vllm.flag_check import flag_findings
-from bringup.engines.vllm.refusals import layout_findings, settings_findings
+from bringup.engines.vllm.refusals import layout_findings, partition_findings, settings_findings
 from bringup.engines.vllm.settings import Settings, default_batch
 from bringup.engines.vllm.steps import StageNeed, padded_vocabulary
 from bringup.planner.kv_versions import Version
@@ -37,6 +37,7 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
     """Everything to be said about this layout, refusals first."""
     found = [
         *layout_findings(account.weights, account.layout, account.task.gpus),
+        *partition_findings(account.task.spec, account.task.model, account.layout),
         *settings_findings(account.settings, account.task.model, account.task.gpus),
         *flag_findings(account.task.spec, account.settings.version),
         *_too_little_free(account),

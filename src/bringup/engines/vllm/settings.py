@@ -12,6 +12,7 @@ from typing import cast
 from bringup.engines.vllm.flags import count, settings_at, switch
 from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import Json, float_at, int_at, text_at
+from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
 from bringup.units import GIB
 from bringup.values.engine import EngineSpec
@@ -20,6 +21,8 @@ from bringup.values.plan import Card, Layout
 
 _UTILIZATION: tuple[tuple[Version, float], ...] = (((0, 20, 0), 0.92), ((0, 0, 0), 0.9))
 _NO_LIMIT = 1 << 62
+# Methods that take drafts from the text. Source: vLLM 0.33.0 `config/speculative.py`, `SpeculativeMethod`.
+_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix", "[ngram]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +142,20 @@ def layout_of(spec: EngineSpec) -> Layout:
     )
 
 
+def stage_partition(spec: EngineSpec, layers: int, layout: Layout) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage by the environment; empty where it says nothing, None where it cannot be.
+
+    Source: vLLM 0.33.0 `distributed/utils.py`, `get_pp_indices`.
+    """
+    asked = spec.environment.get("VLLM_PP_LAYER_PARTITION", "")
+    if not asked or layout.pipeline_parallel == 1:
+        return ()
+    parts = [whole_number(part.strip()) for part in asked.split(",")]
+    counts = tuple(part for part in parts if part is not None)
+    is_whole = len(counts) == len(parts) == layout.pipeline_parallel and sum(counts) == layers
+    return counts if is_whole else None
+
+
 def default_utilization(version: Version) -> float:
     """`--gpu-memory-utilization` where it is not given.
 
@@ -223,7 +240,7 @@ def _has_v2_runner(environment: Mapping[str, str], version: Version) -> bool:
 
 def _has_vision(flags: Mapping[str, str], model: ModelSpec) -> bool:
     """Whether the encoder for images or sound is loaded and profiled."""
-    if not model.multimodal or switch(flags, "--language-model-only"):
+    if not has_encoder(model) or switch(flags, "--language-model-only"):
         return False
     limits = settings_at(flags, "--limit-mm-per-prompt")
     return not limits or any(value != 0 for value in limits.values())
@@ -239,6 +256,14 @@ def _speculation(flags: Mapping[str, str]) -> Speculation | None:
     if method is None and model is None and tokens is None:
         return None
     return Speculation(method=method, model=model, tokens=tokens or 1)
+
+
+def draft_name(spec: EngineSpec) -> str | None:
+    """The draft model of its own that the command loads; None where the model itself or its text drafts."""
+    speculation = _speculation(spec.flags)
+    if speculation is None or (speculation.method or "") in _WITHOUT_MODEL:
+        return None
+    return None if speculation.model == spec.model else speculation.model
 
 
 def _loads_mtp(speculation: Speculation | None) -> bool:

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 from bringup.engines.vllm.encoder import encoder_need
 from bringup.engines.vllm.flags import count, settings_at, switch
-from bringup.engines.vllm.settings import Settings
+from bringup.engines.vllm.settings import Settings, draft_name, layout_of, stage_partition
+from bringup.parse.command_line import whole_number
 from bringup.parse.json_value import int_at
+from bringup.planner.draft_weights import Draft, draft_of, unmeasured, with_draft
 from bringup.planner.kv_versions import Version
-from bringup.planner.weight_rules import WeightRules, vllm_rules
+from bringup.planner.weight_rules import LayerOffload, WeightRules, vllm_rules
 from bringup.planner.weights import StageWeights, Weights, weights_per_rank
 from bringup.planner.workspace import (
     Estimate,
@@ -87,20 +89,59 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
     redundant = int_at(experts, "num_redundant_experts") or count(flags.get("--num-redundant-experts")) or 0
     return replace(
         rules,
-        loads_mtp=settings.loads_mtp,
+        loads_mtp=settings.loads_mtp and task.draft is None,
         loads_encoder=settings.has_vision,
         encoder_is_sharded=flags.get("--mm-encoder-tp-mode") != "data",
+        replicates_embedding=_replicates_embedding(task),
+        stage_layers=stage_partition(task.spec, len(task.model.layers), layout_of(task.spec)) or (),
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=redundant if switch(flags, "--enable-eplb") else 0,
         offloaded=round(float(flags.get("--cpu-offload-gb") or 0) * GIB),
+        offload=_layer_offload(task),
         lora_slots=(count(flags.get("--max-loras")) or 1) if has_lora else 0,
         lora_rank=count(flags.get("--max-lora-rank")) or 16,
     )
 
 
+def _layer_offload(task: PlanTask) -> LayerOffload | None:
+    """Whole layers that the command leaves in host memory. Where it names parameters, none are counted."""
+    flags = task.spec.flags
+    group = count(flags.get("--offload-group-size"))
+    if not group or "--offload-params" in flags or flags.get("--offload-backend") == "uva":
+        return None
+    ahead = whole_number(flags.get("--offload-prefetch-step"))
+    return LayerOffload(
+        group=group,
+        count=count(flags.get("--offload-num-in-group")) or 1,
+        ahead=1 if ahead is None else ahead,
+    )
+
+
+def _replicates_embedding(task: PlanTask) -> bool:
+    """Whether every rank holds the whole embedding: DeepSeek-V3.2 and GLM-5, where it is asked for.
+
+    Source: vLLM 0.33.0 `layers/fused_embed_norm.py`, `make_input_embedding`; `models/deepseek_v32/`.
+    """
+    has_indexer = any(layer.attention and layer.attention.index_heads for layer in task.model.layers)
+    return task.spec.environment.get("VLLM_REPLICATE_EMBED") == "1" and has_indexer
+
+
 def weights_of(task: PlanTask, layout: Layout, settings: Settings) -> Weights:
     """The weights of every pipeline stage, with what is to be said about them."""
-    return weights_per_rank(task.model, layout, weight_rules(task, settings))
+    rules = weight_rules(task, settings)
+    weights = weights_per_rank(task.model, layout, rules)
+    if draft := draft_of_task(task, settings):
+        return with_draft(weights, task.model, draft, layout, rules)
+    if (name := draft_name(task.spec)) is not None:
+        return replace(weights, findings=(*weights.findings, unmeasured(name, task.draft_fault)))
+    return weights
+
+
+def draft_of_task(task: PlanTask, settings: Settings) -> Draft | None:
+    """The draft model of its own, where its config is known."""
+    if task.draft is None or settings.speculation is None:
+        return None
+    return draft_of(task.draft, settings.speculation.method)
 
 
 def stage_needs(
