@@ -6,6 +6,7 @@ What is not written here (kernel log, sensors that nobody reported) is not answe
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bringup.parse.nvidia_trace import TRACED
 from bringup.values.host import CommandResult
 from bringup.vendors import nvidia
 
@@ -130,6 +131,29 @@ class Box:
             )
             for key, text in texts.items()
         }
+
+    def trace(self, piece: int, *, busy: Mapping[str, object]) -> CommandResult:
+        """Three seconds of readings, the middle of each card that carries the model busy."""
+        rows: list[str] = []
+        for moment in range(15):
+            for card in self.cards:
+                works = card.used_mib > 1000 and 3 <= moment < 12
+                values = {
+                    "index": card.index,
+                    "memory.used": card.used_mib,
+                    "power.draw": f"{410.0 if works else card.watts:.2f}",
+                    "utilization.gpu": 98 if works else 0,
+                    "clocks.sm": 2280,
+                    "temperature.gpu": 66 if works else card.temperature,
+                    "pcie.link.gen.current": card.generation,
+                    "pcie.link.width.current": card.width,
+                    "clocks_throttle_reasons.active": "0x0000000000000000",
+                } | (busy if works else {})
+                rows.append(", ".join(str(values[name]) for name in TRACED))
+        key = f"nvidia.trace.{piece}"
+        text = f"@fields {','.join(TRACED)}\n" + "\n".join(rows) + "\n"
+        end = float(BOOT + 600_000 + 3 * (piece + 1))
+        return CommandResult(key=key, status=0, stdout=text, received_at=end, elapsed_s=3.0)
 
     def _gpus(self) -> str:
         names = [name for name, _ in nvidia._FIELDS]

@@ -30,14 +30,20 @@ async def recorded(model: str, context: int) -> None:
     from bringup.transport.http_stream import HttpEndpoint, target_of  # noqa: PLC0415 - after the constants are set
     from bringup.transport.recording import save  # noqa: PLC0415 - after the constants are set
     from bringup.transport.sandbox import IsolatedSandbox  # noqa: PLC0415 - after the constants are set
+    from bringup.values.deployment import Wanted  # noqa: PLC0415 - after the constants are set
     from server import HostileServer  # noqa: PLC0415 - after the constants are set
 
     async with HostileServer.with_fault("healthy") as server:
         target = target_of(server.url, api_key=None, ca_file=None, verify_tls=True)
         world = World(runner=None, endpoint=HttpEndpoint(target), sandbox=IsolatedSandbox())
-        done = await verify(VerifyRequest(url=target.url), world)
+        done = await verify(VerifyRequest(url=target.url, wanted=Wanted(load=True)), world)
     name = next(name for name, (one, _) in NAMED.items() if one == model)
-    recording = replace(done.recording, url="http://127.0.0.1:8000", probes={})
+    recording = replace(
+        done.recording,
+        url="http://127.0.0.1:8000",
+        probes={},
+        options={**done.recording.options, "load": False},
+    )
     save(PLACE / f"{name}.json.gz", recording)
     print(
         name,

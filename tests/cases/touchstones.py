@@ -5,7 +5,7 @@ recordings state 0.95. The number of cache blocks is what 33.9 GiB hold, at 62 l
 2 B per token.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,8 @@ _BUSES = ("06", "16", "26", "36", "86", "96", "a6", "b6")
 BLOCKS = 35_840
 
 
-def case_a(
-    change: Callable[[Box], Box] = lambda box: box, *, share: str = "0.95", blocks: int = BLOCKS
-) -> Recording:
-    """MiniMax-M2.5 on vLLM 0.16.0, TP4 on four of eight RTX PRO 6000; `change` breaks one thing."""
+def box_a(*, share: str = "0.95") -> Box:
+    """The machine of case A."""
     watts = (84.30, 84.49, 82.39, 81.89, 34.31, 33.58, 33.58, 32.60)
     cards = tuple(
         Card(
@@ -37,18 +35,23 @@ def case_a(
         )
         for index, power in enumerate(watts)
     )
-    box = change(
-        Box(
-            cards=cards,
-            workers=tuple(Worker(pid=4101 + rank, card=rank, mib=96_712) for rank in range(4)),
-            argv=(
-                *("/opt/vllm/bin/python3", "/opt/vllm/bin/vllm", "serve", "MiniMaxAI/MiniMax-M2.5"),
-                *("--tensor-parallel-size", "4", "--max-num-seqs", "256", "--max-model-len", "131072"),
-                *("--gpu-memory-utilization", share),
-            ),
-            environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"},
-        )
+    return Box(
+        cards=cards,
+        workers=tuple(Worker(pid=4101 + rank, card=rank, mib=96_712) for rank in range(4)),
+        argv=(
+            *("/opt/vllm/bin/python3", "/opt/vllm/bin/vllm", "serve", "MiniMaxAI/MiniMax-M2.5"),
+            *("--tensor-parallel-size", "4", "--max-num-seqs", "256", "--max-model-len", "131072"),
+            *("--gpu-memory-utilization", share),
+        ),
+        environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"},
     )
+
+
+def case_a(
+    change: Callable[[Box], Box] = lambda box: box, *, share: str = "0.95", blocks: int = BLOCKS
+) -> Recording:
+    """MiniMax-M2.5 on vLLM 0.16.0, TP4 on four of eight RTX PRO 6000; `change` breaks one thing."""
+    box = change(box_a(share=share))
     labels = 'engine="0",model_name="MiniMaxAI/MiniMax-M2.5"'
     page = (
         f"vllm:num_requests_running{{{labels}}} 0.0\n"
@@ -122,6 +125,13 @@ def case_b(change: Callable[[Box], Box] = lambda box: box) -> Recording:
             "/model_info": info,
         },
     )
+
+
+def under_load(recording: Recording, box: Box, busy: Mapping[str, object] | None = None) -> Recording:
+    """The recording with a burst and what the cards of `box` did meanwhile; `busy` changes fields of it."""
+    pieces = [box.trace(number, busy=busy or {}) for number in range(2)]
+    snapshots = {**recording.snapshots, "load": {one.key: one for one in pieces}}
+    return replace(recording, options={**recording.options, "load": True}, snapshots=snapshots)
 
 
 def _recording(box: Box, answers: str, pages: dict[str, str]) -> Recording:

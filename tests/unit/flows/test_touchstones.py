@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from machine import Box, Worker
-from touchstones import BLOCKS, case_a, case_b
+from touchstones import BLOCKS, box_a, case_a, case_b, under_load
 
 from bringup.flows.reach import replayed
 from bringup.flows.verify import verify
@@ -241,3 +241,35 @@ def test_weights_come_from_the_engines_log_where_there_is_one(tmp_path: Path) ->
     assert [round(one.bytes / 2**30, 2) for one in weights] == [53.75, 53.76, 53.77, 53.78]
     assert "line 3: " in weights[2].words
     assert not loud(report)
+
+
+class TestUnderLoad:
+    """A burst over case A, with what the cards did meanwhile."""
+
+    def test_it_stands_the_burst(self, tmp_path: Path) -> None:
+        report = verified(under_load(case_a(), box_a()), tmp_path)
+        found = {one.id: one for one in report.findings if one.id.startswith("under_load")}
+        assert {name: one.severity.value for name, one in found.items()} == {"under_load": "ok"}
+        assert "up to 16 requests at once answered as right as alone" in found["under_load"].summary
+        (table,) = [table for table in report.tables if table.title == "Under load"]
+        power = next(row for row in table.rows if row[0] == "GPU 0 power")
+        assert power[1:4] == ("84", "410", "W")
+        assert len(report.facts["load"].gpus[0].moments) == 30
+
+    def test_a_card_that_gets_too_hot(self, tmp_path: Path) -> None:
+        heat = {"clocks_throttle_reasons.active": "0x0000000000000020", "temperature.gpu": 93}
+        found = loud_of_load(verified(under_load(case_a(), box_a(), heat), tmp_path))
+        assert "slowed down under load: heat, 93 °C" in found["under_load.slowed"]
+
+    def test_a_link_that_stays_slow(self, tmp_path: Path) -> None:
+        found = loud_of_load(verified(under_load(case_a(), box_a(), {"pcie.link.gen.current": 1}), tmp_path))
+        assert "stays at generation 1 of 5 under load" in found["under_load.link"]
+
+    def test_memory_that_is_nearly_gone(self, tmp_path: Path) -> None:
+        found = loud_of_load(verified(under_load(case_a(), box_a(), {"memory.used": 97_200}), tmp_path))
+        assert "51 MiB were left at the peak" in found["under_load.memory"]
+
+
+def loud_of_load(report: Report) -> dict[str, str]:
+    """Summaries of what the burst found, by id."""
+    return {one.id: one.summary for one in report.findings if one.id.startswith("under_load.")}
