@@ -53,5 +53,6 @@ async def recorded(model: str, context: int) -> None:
     )
 
 
-for model, context in NAMED.values():
-    asyncio.run(recorded(model, context))
+if __name__ == "__main__":
+    for model, context in NAMED.values():
+        asyncio.run(recorded(model, context))
