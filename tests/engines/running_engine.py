@@ -49,6 +49,11 @@ class Verified:
     def engine(self) -> dict[str, Any]:
         return self.report["facts"]["engine"]
 
+    def memory(self) -> tuple[int, int]:
+        """Bytes of host memory: as the rules say, and as the engine's processes hold."""
+        account = self.report["facts"]["account"]["host"]
+        return sum(line["bytes"] for line in account["plan"]["ledger"]), account["resident_bytes"]
+
     def severities(self) -> dict[str, str]:
         """By finding id."""
         return {finding["id"]: finding["severity"] for finding in self.report["findings"]}

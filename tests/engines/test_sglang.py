@@ -37,6 +37,15 @@ def engine(python, engine_python, folder_of, log_of):
         yield started
 
 
+def test_its_host_memory_is_as_its_rules_say(engine, verify):
+    found = verify(engine, "--only", "memory_by_design", "--only", "headroom", "--only", "kv_capacity")
+    planned, held = found.memory()
+    assert held == pytest.approx(planned, rel=0.05)
+    severities = found.severities()
+    assert severities["memory_by_design"] == severities["kv_capacity"] == "ok"
+    assert severities["headroom"] in ("ok", "note")  # a small machine has less than may still come
+
+
 def test_a_healthy_engine_with_a_weak_model_passes(engine, verify):
     found = verify(engine, "--full", "--budget", "900")
     assert (found.engine["engine"], found.engine["version"]) == ("sglang", "0.5.23")

@@ -68,6 +68,17 @@ def test_what_runs_is_known(engine, verify):
     assert len(process["children"]) >= 1  # the engine core
 
 
+def test_its_host_memory_is_as_its_rules_say(engine, verify):
+    found = verify(engine, "--only", "memory_by_design", "--only", "headroom", "--only", "kv_capacity")
+    planned, held = found.memory()
+    assert held == pytest.approx(planned, rel=0.05)
+    lines = {line["name"]: line["bytes"] for line in found.report["facts"]["account"]["host"]["lines"]}
+    assert lines["kv_pool"] == 46_592 * 23_040
+    severities = found.severities()
+    assert severities["memory_by_design"] == severities["kv_capacity"] == "ok"
+    assert severities["headroom"] in ("ok", "note")  # a small machine has less than may still come
+
+
 @pytest.mark.parametrize("depth", ["--quick", "--full"])
 def test_a_healthy_engine_with_a_weak_model_passes(engine, verify, depth):
     found = verify(engine, depth)

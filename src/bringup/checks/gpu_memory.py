@@ -18,7 +18,6 @@ _NOTABLE = mib(64)  # guess: below it a driver's own bookkeeping moves
 _MUCH = GIB  # guess: above it, no late kernel explains the growth
 _TIGHT = mib(512)  # headroom under which growth ends in an out-of-memory error soon
 _EXPECTED = "the same memory used after the exercises as before"
-_NO_GPU = ("no nvidia gpu on this host", "no gpu on this host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ def _absent(wanted: tuple[str, ...], host: HostSnapshot) -> Iterator[Finding]:
     if not missing:
         return
     there = ", ".join(gpu.label for gpu in host.gpus) or host.gpu_state or "none"
-    is_known = bool(host.gpus) or _has_none(host)
+    is_known = bool(host.gpus) or host.is_without_gpu
     said = "not there" if is_known else "could not be looked for"
     yield Finding(
         id="gpu_memory.gpus",
@@ -84,12 +83,8 @@ def _same(gpu: Gpu, after: HostSnapshot) -> Gpu | None:
     return None
 
 
-def _has_none(host: HostSnapshot) -> bool:
-    return (host.gpu_state or "").lower().startswith(_NO_GPU)
-
-
 def _no_rows(host: HostSnapshot) -> Finding:
-    if _has_none(host):
+    if host.is_without_gpu:
         return Finding(
             id="gpu_memory",
             severity=Severity.NOTE,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from bringup.checks import Check, Replies
 from bringup.units import GIB, bytes_text, in_mib, mib, mib_text
-from bringup.values.account import Account, GpuAccount
+from bringup.values.account import Account, GpuAccount, HostAccount
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Measurement, Severity
 from bringup.values.gpu_words import gpus_text
-from bringup.values.plan import LayoutPlan, Share, Upcoming
+from bringup.values.plan import HostPlan, LayoutPlan, Share, Upcoming
 
 _TIGHT = GIB  # guess: buffers of communication and work spaces that come late take some hundreds of MiB
 _TOO_TIGHT = mib(200)  # fewer than one more set of buffers: 0.1 to 0.2 GiB were short at a share of 0.97
@@ -40,6 +40,8 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """Whether what can still come finds room, in words and MiB."""
     _ = replies
     account = deployment.account
+    if account is not None and account.host is not None:
+        return _on_host(account.host)
     rooms = [
         (room, one)
         for one in (account.carriers if account else ())
@@ -51,6 +53,65 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     room = _room(account, one, left)
     measured = (Measurement(name="memory really left, tightest GPU", value=left, unit="bytes"),)
     return Judgement(findings=(_finding(account, room),), measurements=measured)
+
+
+def _on_host(host: HostAccount) -> Judgement:
+    """The same of the host's memory, where the processor carries the model.
+
+    That the host itself is short of memory is not said here: only what this engine may still take of it.
+    """
+    plan = host.plan
+    if plan is None:
+        return Judgement(findings=())
+    coming = max(0, plan.high - host.resident) + plan.growth_bytes
+    whose = (
+        f"of its memory limit of {bytes_text(host.memory_total)}"
+        if host.is_limited
+        else "of the host's memory"
+    )
+    said = f"{bytes_text(host.left)} {whose} are left"
+    lacks = coming - host.left
+    words = f"up to {bytes_text(coming)} more may come by design"
+    if plan.growth_bytes:
+        words += f", {bytes_text(plan.growth_bytes)} of it {plan.growth_words}"
+    held = f"{host.memory_total:,} B, {host.resident:,} B of it the engine's"
+    evidence = (Evidence(source="kernel", text=held),)
+    measured = (Measurement(name="host memory really left", value=host.left, unit="bytes"),)
+    if lacks <= 0:
+        finding = Finding(
+            id="headroom",
+            severity=Severity.OK,
+            summary=f"{said}, enough for what can still come",
+            expected=_EXPECTED,
+            explanation=words,
+            action="none",
+            evidence=evidence,
+        )
+        return Judgement(findings=(finding,), measurements=measured)
+    finding = Finding(
+        # What grows with use has a limit that can be set: only a lack without it makes the verdict tight.
+        id="headroom.tight" if lacks > plan.growth_bytes else "headroom",
+        severity=Severity.NOTE,
+        summary=f"{said}, and {words}",
+        expected=_EXPECTED,
+        explanation="when it runs out the kernel ends the largest process, and that is the engine",
+        action=f"lower {plan.growth_flag or plan.flag}, or give it {bytes_text(lacks)} more",
+        evidence=evidence,
+        fixes=_host_fixes(plan, lacks),
+    )
+    return Judgement(findings=(finding,), measurements=measured)
+
+
+def _host_fixes(plan: HostPlan, lacks: int) -> tuple[Fix, ...]:
+    """A smaller limit for what grows, where that alone is enough."""
+    if not plan.growth_flag or plan.growth_bytes <= lacks:
+        return ()
+    size = round(in_mib(plan.growth_bytes - lacks))
+    return (
+        Fix(
+            type="flag", name=plan.growth_flag, new=str(size), cost="fewer prompts are kept beside the cache"
+        ),
+    )
 
 
 def _room(account: Account, one: GpuAccount, left: int) -> _Room:

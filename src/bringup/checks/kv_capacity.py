@@ -14,7 +14,7 @@ from bringup.checks import Check, Replies
 from bringup.units import bytes_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Measurement, Severity
-from bringup.values.plan import LayoutPlan
+from bringup.values.plan import HostPlan, LayoutPlan
 
 _PRESSED = 0.9  # share of the cache in use from which requests soon wait
 
@@ -28,6 +28,7 @@ class _Capacity:
     context: int | None  # longest request that it takes
     running: int | None  # requests that may run at once, whatever they need
     plan: LayoutPlan | None
+    on_host: HostPlan | None = None  # where the processor carries the model
 
     def requests(self, length: int) -> float | None:
         """Requests of `length` tokens at once; None where nothing tells."""
@@ -80,7 +81,10 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 def _capacity(deployment: Deployment) -> _Capacity:
     engine, account = deployment.engine, deployment.account
     plan = account.plan if account else None
+    on_host = account.host.plan if account and account.host else None
     tokens, source = engine.kv.tokens, engine.kv.source
+    if tokens is None and on_host is not None:
+        tokens, source = on_host.tokens, "the rules, with what the engine's processes hold"
     if tokens is None and plan is not None:
         tokens, source = plan.kv.tokens * max(1, plan.layout.data_parallel), "the plan"
     return _Capacity(
@@ -89,6 +93,7 @@ def _capacity(deployment: Deployment) -> _Capacity:
         context=deployment.model.context_tokens or (plan.context if plan else None),
         running=engine.max_running or engine.kv.slots,
         plan=plan,
+        on_host=on_host,
     )
 
 
@@ -139,6 +144,8 @@ def _needs(deployment: Deployment, capacity: _Capacity) -> Iterator[Finding]:
     plan = capacity.plan
     lacking = round((count - requests) * size)
     room = f", about {bytes_text(round(lacking * plan.kv.bytes_per_token))} more per GPU" if plan else ""
+    if capacity.on_host is not None and capacity.on_host.bytes_per_token:
+        room = f", about {bytes_text(round(lacking * capacity.on_host.bytes_per_token))} more of host memory"
     yield Finding(
         id="kv_capacity.concurrency",
         severity=Severity.WARNING,
@@ -156,6 +163,8 @@ def _needs(deployment: Deployment, capacity: _Capacity) -> Iterator[Finding]:
 def _relief(capacity: _Capacity, count: int, requests: float) -> str:
     if capacity.is_bound_by_slots:
         return f"let {count} requests run at once, where memory allows it: see `bringup plan`"
+    if capacity.on_host is not None:
+        return f"fewer or shorter requests, or a larger cache: {capacity.on_host.flag}"
     ways = ["fewer or shorter requests", "more GPUs"]
     if capacity.plan and "fp8" not in (capacity.plan.kv.cache_dtype or "") and requests * 2 >= count:
         ways.insert(0, "an fp8 KV cache holds about twice as many (--kv-cache-dtype fp8)")

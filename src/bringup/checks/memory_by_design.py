@@ -11,14 +11,20 @@ from math import ceil
 
 from bringup.checks import Check, Replies
 from bringup.units import bytes_text, mib, mib_text
-from bringup.values.account import Account, GpuAccount
+from bringup.values.account import Account, GpuAccount, HostAccount
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.engine import KvCapacity
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
 from bringup.values.gpu_words import gpus_text
-from bringup.values.plan import LayoutPlan
+from bringup.values.plan import HostPlan, LayoutPlan
 
 _TOLERANCE = mib(32)  # the driver rounds its figures apart
+_HOST_PARTS = {
+    "weights": "weights",
+    "kv_pool": "KV cache",
+    "prompt_cache": "kept prompts",
+    "program": "program and work space",
+}
 _PARTS = {"weights": "weights", "state_pool": "recurrent states", "kv_pool": "KV cache"}
 
 
@@ -26,6 +32,8 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """By design, more or less than that, or not known because the rule cannot be applied."""
     _ = replies
     account = deployment.account
+    if account is not None and account.host is not None:
+        return _on_host(account.host)
     if account is None or not account.carriers:
         return Judgement(findings=())
     carriers = [one for one in account.carriers if one.engine_bytes is not None]
@@ -49,6 +57,60 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         if one.unexplained
     )
     return Judgement(findings=findings, measurements=measured)
+
+
+def _on_host(host: HostAccount) -> Judgement:
+    """The same of the host's memory, where the processor carries the model; nothing without a rule."""
+    plan = host.plan
+    if plan is None or host.unexplained is None:
+        return Judgement(findings=())
+    by_rule = Measurement(name="host memory of the engine by its rules", value=plan.bytes, unit="bytes")
+    seen = Measurement(name="host memory of the engine", value=host.resident, unit="bytes")
+    return Judgement(findings=(_host_finding(host, plan, host.unexplained),), measurements=(by_rule, seen))
+
+
+def _host_finding(host: HostAccount, plan: HostPlan, beyond: int) -> Finding:
+    held = mib_text(host.resident)
+    parts = ", ".join(
+        f"{mib_text(line.bytes)} {_HOST_PARTS[line.name]}"
+        for line in host.lines
+        if line.name in _HOST_PARTS and line.bytes >= mib(1)
+    )
+    expected = f"{mib_text(plan.low)} to {mib_text(plan.high)}"
+    evidence = (
+        Evidence(source="kernel", text=f"{host.resident:,} B resident in the engine's processes"),
+        *(Evidence(source="rule", text=f"{line.name}: {line.formula}") for line in plan.ledger if line.bytes),
+    )
+    if beyond == 0:
+        return Finding(
+            id="memory_by_design",
+            severity=Severity.OK,
+            summary=f"{held} of host memory are by design: {parts}",
+            expected=expected,
+            action="none",
+            evidence=evidence,
+        )
+    if beyond < 0:
+        return Finding(
+            id="memory_by_design.less",
+            severity=Severity.NOTE,
+            summary=f"the engine holds {held} of host memory, {mib_text(-beyond)} less than by design",
+            expected=expected,
+            explanation="a part of the weights or of the cache is not in memory: it was dropped or swapped "
+            "out, or nothing has touched it yet; the next request reads it from the disk",
+            action="keep it in memory: more room on the host, or `--mlock` where the engine has it",
+            evidence=evidence,
+        )
+    return Finding(
+        id="memory_by_design.more",
+        severity=Severity.WARNING,
+        summary=f"the engine holds {held} of host memory, {mib_text(beyond)} more than by design",
+        expected=expected,
+        explanation="weights, cache and what such a program needs do not add up to so much: other settings, "
+        "or a leak",
+        action="look for a leak: verify again, and compare",
+        evidence=evidence,
+    )
 
 
 def _bounds(account: Account, plan: LayoutPlan) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from bringup.parse.log_line import LogLine
 from bringup.parse.proxy import proxies_in_front
 from bringup.values.engine import EngineSpec, EngineStatus
 from bringup.values.exchange import Answer, Ask, Problem
-from bringup.values.plan import Plan, PlanTask
+from bringup.values.plan import HostPlan, HostTask, Plan, PlanTask
 from bringup.values.start_log import StartLog
 
 KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
@@ -43,6 +43,7 @@ class EngineMemory:
 
     plan: Callable[[PlanTask], Plan]
     draft: Callable[[EngineSpec], str | None] | None = None  # the draft model of its own that a command loads
+    on_host: Callable[[HostTask], HostPlan | None] | None = None  # on a processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

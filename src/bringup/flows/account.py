@@ -13,13 +13,14 @@ from bringup.parse.command_line import whole_number
 from bringup.parse.engine_process import is_engine
 from bringup.planner.account import Predicted, Told, account_of, told_by, told_in_log
 from bringup.planner.carriers import Carriers, engine_pids, find_carriers
+from bringup.planner.host_account import host_account, is_on_processor
 from bringup.transport.catalogue import load_cards
-from bringup.values.account import Account
+from bringup.values.account import Account, HostAccount
 from bringup.values.deployment import Deployment
 from bringup.values.engine import EngineSpec
 from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.model import ModelSpec
-from bringup.values.plan import Gpus, PlanTask
+from bringup.values.plan import Gpus, HostTask, PlanTask
 
 
 def deployment_account(
@@ -56,6 +57,36 @@ def _log_of(host: HostSnapshot) -> dict[int, dict[str, Told]]:
         return told_in_log(start_in(host.engine_log, source="the engine's log").start)
     except BringupError:
         return {}
+
+
+def processor_account(deployment: Deployment, model: ModelSpec | None) -> HostAccount | None:
+    """The account of the host's memory; None where a GPU carries the model, or that is not known.
+
+    It is of the moment before the exercises: then the engine told its counters, which some lines follow.
+    """
+    host, process = deployment.host, deployment.process
+    engine, spec = deployment.engine, deployment.spec
+    if host is None or process is None or not is_on_processor(host, process, engine, spec):
+        return None
+    memory = _memory(engine.engine)
+    if memory is None or memory.on_host is None:
+        why = f"the memory rules of {engine.display_name} on a processor are not known"
+        return host_account(host, process, None, why_no_plan=why)
+    task = HostTask(
+        engine=engine,
+        process=process,
+        spec=spec if spec is not None and spec.engine == engine.engine else None,
+        model=model,
+        files=(deployment.host_after or host).model_files,
+        weights_bytes=deployment.model.weights_bytes,
+        resident=process.resident,
+    )
+    try:
+        planned = memory.on_host(task)
+    except BringupError:
+        return None
+    # What lacks for a plan says nothing of the deployment: a recording may be older than the question.
+    return host_account(host, process, planned) if planned is not None else None
 
 
 def _latest(deployment: Deployment) -> HostSnapshot | None:

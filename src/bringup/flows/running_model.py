@@ -36,7 +36,9 @@ def _from_files(deployment: Deployment, names: tuple[str, ...]) -> ModelSpec | N
     host = deployment.host_after or deployment.host
     files = host.model_files if host is not None else None
     texts = dict(files.texts) if files else {}
-    config = _object(texts.get("config.json") or texts.get("params.json"))
+    text = texts.get("config.json") or texts.get("params.json")
+    gguf = next((name for name in texts if name.endswith(".gguf")), "")
+    config = _object(text or texts.get(gguf))
     if config is None or files is None:
         return None
     name = names[0] if names else files.folder
@@ -45,7 +47,7 @@ def _from_files(deployment: Deployment, names: tuple[str, ...]) -> ModelSpec | N
         return read_config(
             config,
             name=name,
-            source=f"{files.folder}/config.json",
+            source=f"{files.folder}/{'config.json' if text or not gguf else gguf}",
             known=known.config if known else None,
             quant_file=_object(texts.get("hf_quant_config.json")),
         )

@@ -24,6 +24,7 @@ from bringup.parse.redact import redact_argv
 from bringup.report.build import Judged, build_report
 from bringup.transport import Endpoint, Runner
 from bringup.transport.catalogue import load_cards, load_known_bugs, load_models
+from bringup.values.account import Account
 from bringup.values.deployment import Ability, Deployment, Depth, Wanted
 from bringup.values.engine import EngineSpec, EngineStatus, ServedModel
 from bringup.values.exchange import Answer
@@ -157,30 +158,36 @@ def _sampler(deployment: Deployment, asked: Sources, world: World) -> LoadSample
 
 def _with_model(target: Target, deployment: Deployment) -> Target:
     """The target with the model that the process behind the port runs: its files say what it is made of."""
-    name = deployment.spec.model if deployment.spec else None
-    environment = deployment.process.environment if deployment.process else {}
-    places = tuple((key, environment[key]) for key in _MODEL_PLACES if key in environment)
     process = deployment.process
+    # A path that the endpoint tells is looked for only where its process is seen, beside it.
+    told = deployment.engine.flags.get("model_path") if process else None
+    name = (deployment.spec.model if deployment.spec else None) or told
+    environment = process.environment if process else {}
+    places = tuple((key, environment[key]) for key in _MODEL_PLACES if key in environment)
     unit = process.unit.name if process is not None and process.unit is not None else None
     maker, _, container = (process.container or "").partition(":") if process is not None else ("", "", "")
     return replace(
         target,
         model=name,
         model_places=places,
+        model_reader=process.pid if process else None,
         log_unit=target.unit or unit,
         log_container=target.container or (container if maker in ("docker", "podman") else None),
     )
 
 
 def _with_account(deployment: Deployment) -> Deployment:
-    """The deployment with the account of its GPUs, where any were seen."""
-    if deployment.host is None or not deployment.host.gpus:
+    """The deployment with the account of its GPUs, or of the host's memory where no GPU carries it."""
+    if deployment.host is None or not (deployment.host.gpus or deployment.process):
         return deployment
     # The rules of memory are loaded only where there is memory to account for.
-    from bringup.flows.account import deployment_account  # noqa: PLC0415 - see above
+    from bringup.flows.account import deployment_account, processor_account  # noqa: PLC0415 - see above
     from bringup.flows.running_model import running_model  # noqa: PLC0415 - see above
 
     model, why = running_model(deployment)
+    of_host = processor_account(deployment, model)
+    if of_host is not None:  # GPUs that are there are none of its matter
+        return replace(deployment, account=Account(gpus=(), host=of_host))
     return replace(deployment, account=deployment_account(deployment, model, why_no_model=why))
 
 

@@ -18,6 +18,7 @@ class Target:
     log_container: str | None = None
     model: str | None = None  # as the engine's command line names it, once that is known
     model_places: tuple[tuple[str, str], ...] = ()  # variables of its environment that say where models lie
+    model_reader: int | None = None  # process that reads it: paths are as that process sees them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

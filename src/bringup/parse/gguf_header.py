@@ -6,6 +6,7 @@ Source: llama.cpp, `docs/gguf.md`; sizes of the types from gguf-py 0.17, `consta
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -159,7 +160,26 @@ def read_gguf(blob: bytes, *, file: str, file_size: int | None = None) -> GgufHe
     return header
 
 
-def _header(reader: _Reader) -> GgufHeader:
+def read_gguf_start(blob: bytes, *, file: str) -> GgufHeader:
+    """As much of the metadata as `blob` has whole, and no tensors: what the model is stands first.
+
+    Raises:
+        UnreadableAnswer: not a GGUF file, or one that contradicts itself.
+    """
+    if not blob.startswith(MAGIC):
+        raise UnreadableAnswer(f"`{file}` is no GGUF file: it starts with {blob[:4]!r}")
+    reader = _Reader(blob, file)
+    metadata: dict[str, Value] = {}
+    lengths: dict[str, int] = {}
+    version = 0
+    with suppress(_MoreNeeded):
+        version, _, entries = _counts(reader)
+        _metadata(reader, entries, metadata, lengths)
+    return GgufHeader(version=version, metadata=metadata, tensors=(), data_offset=0, lengths=lengths)
+
+
+def _counts(reader: _Reader) -> tuple[int, int, int]:
+    """Version, tensors, entries of metadata."""
     reader.take(len(MAGIC))
     version = reader.number("I")
     if version > 0xFFFF:  # written on a big-endian machine
@@ -170,8 +190,11 @@ def _header(reader: _Reader) -> GgufHeader:
     tensors, entries = reader.number("Q"), reader.number("Q")
     if tensors > _MOST_ENTRIES or entries > _MOST_ENTRIES:
         reader.fail(f"{tensors:,} tensors and {entries:,} entries of metadata")
-    metadata: dict[str, Value] = {}
-    lengths: dict[str, int] = {}
+    return version, tensors, entries
+
+
+def _metadata(reader: _Reader, entries: int, metadata: dict[str, Value], lengths: dict[str, int]) -> None:
+    """Fills both, entry by entry, so that what was read stays where the blob ends."""
     for _ in range(entries):
         key = reader.string()
         kind = reader.number("I")
@@ -179,6 +202,13 @@ def _header(reader: _Reader) -> GgufHeader:
             metadata[key], lengths[key] = _array(reader)
         else:
             metadata[key] = reader.scalar(kind)
+
+
+def _header(reader: _Reader) -> GgufHeader:
+    version, tensors, entries = _counts(reader)
+    metadata: dict[str, Value] = {}
+    lengths: dict[str, int] = {}
+    _metadata(reader, entries, metadata, lengths)
     infos = tuple(_info(reader) for _ in range(tensors))
     alignment = metadata.get("general.alignment", 32)
     step = alignment if isinstance(alignment, int) and alignment > 0 else 32

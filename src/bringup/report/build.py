@@ -125,7 +125,10 @@ def _paragraph(
         _function_sentence(judged),
         _notes_sentence(deployment, judged),
         _speed_sentence(measurements),
-        *(_memory_sentences(judged) or (_capacity_sentence(deployment), _gpu_sentence(deployment))),
+        *(
+            _memory_sentences(deployment, judged)
+            or (_capacity_sentence(deployment), _gpu_sentence(deployment))
+        ),
         _unknown_sentence(judged),
         _next_sentence(findings),
     )
@@ -184,10 +187,11 @@ def _speed_sentence(measurements: Sequence[Measurement]) -> str:
     )
 
 
-def _memory_sentences(judged: Sequence[Judged]) -> tuple[str, ...]:
+def _memory_sentences(deployment: Deployment, judged: Sequence[Judged]) -> tuple[str, ...]:
     """What carries the model, what its memory is, what is left and what it holds, where that was judged."""
     said = {one.name: one for one in judged if one.name in _SPOKEN}
-    if "gpu_set" not in said:
+    is_on_host = deployment.account is not None and deployment.account.host is not None
+    if "gpu_set" not in said and not (is_on_host and "memory_by_design" in said):
         return ()
     return tuple(
         _sentence(said[name].judgement.findings[0].summary)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from bringup.units import GIB, in_mib, mib_text
-from bringup.values.account import Account, AccountLine, GpuAccount, Role, Source
+from bringup.values.account import Account, AccountLine, GpuAccount, HostAccount, Role, Source
 from bringup.values.gpu_words import gpus_text
-from bringup.values.report import Bar, Segment, Table
+from bringup.values.report import Bar, Cell, Segment, Table
 
 NAMES = {
     "weights": "weights",
@@ -13,26 +13,41 @@ NAMES = {
     "state_pool": "states",
     "request_table": "work space",
     "working": "work space",
+    "prompt_cache": "kept prompts",
+    "program": "program",
     "engine": "engine",
     "other_engine": "another engine",
     "other_process": "another process",
+    "other_programs": "others",
     "rest": "unnamed",
     "reserved": "reserved",
     "free": "free",
 }
 _LONG = {
     "working": "work space: contexts, buffers, graphs, activations",
+    "program": "program: code, libraries, threads, work space",
+    "other_programs": "the rest of the host",
     "request_table": "table of requests",
     "state_pool": "recurrent states",
     "reserved": "reserved by the driver",
     "rest": "held by someone unseen",
 }
+_COLUMNS = ("what", "MiB", "by rule", "between", "known from")
 _SAME = 200  # MiB: GPUs whose lines differ by less are told once
 
 
 def bars(account: Account) -> tuple[Bar, ...]:
-    """One bar per GPU whose driver tells what is used."""
-    return tuple(_bar(one) for one in account.gpus if one.lines)
+    """One bar per GPU whose driver tells what is used, and one of the host where its processor works."""
+    found = tuple(_bar(one) for one in account.gpus if one.lines)
+    return (*found, _host_bar(account.host)) if account.host else found
+
+
+def _host_bar(host: HostAccount) -> Bar:
+    return Bar(
+        label="limit" if host.is_limited else "host",
+        segments=tuple(Segment(name=NAMES.get(line.name, line.name), size=line.bytes) for line in host.lines),
+        note=f"{in_mib(host.resident):,.0f} MiB",
+    )
 
 
 def _bar(one: GpuAccount) -> Bar:
@@ -61,7 +76,35 @@ def ledger_tables(account: Account) -> tuple[Table, ...]:
             groups.append([one])
         else:
             like.append(one)
-    return tuple(_table(group) for group in groups)
+    tables = tuple(_table(group) for group in groups)
+    return (*tables, _host_table(account.host)) if account.host else tables
+
+
+def _host_table(host: HostAccount) -> Table:
+    """The host's memory, predicted beside held."""
+    plan = host.plan
+    engine = (
+        "the engine",
+        round(in_mib(host.resident)),
+        f"{in_mib(plan.bytes):,.0f}" if plan else "",
+        f"{in_mib(plan.low):,.0f} and {in_mib(plan.high):,.0f}" if plan else "",
+        "kernel",
+    )
+    together = (
+        "together",
+        round(in_mib(host.memory_total)),
+        "",
+        "",
+        "its limit" if host.is_limited else "kernel",
+    )
+    return Table(
+        title="Memory of the host",
+        columns=_COLUMNS,
+        rows=(*(_row(line) for line in host.lines), engine, together),
+        note=_explained(host.unexplained)
+        if plan
+        else f"{host.why_no_plan[:1].upper()}{host.why_no_plan[1:]}.",
+    )
 
 
 def _is_like(one: GpuAccount, other: GpuAccount) -> bool:
@@ -73,22 +116,23 @@ def _is_like(one: GpuAccount, other: GpuAccount) -> bool:
 
 def _table(group: Sequence[GpuAccount]) -> Table:
     first = group[0]
-    rows = [
-        (
-            _LONG.get(line.name, NAMES.get(line.name, line.name)),
-            round(in_mib(line.bytes)),
-            "" if line.predicted is None else f"{in_mib(line.predicted):,.0f}",
-            _bounds(line),
-            _source(line),
-        )
-        for line in first.lines
-    ]
+    rows = [_row(line) for line in first.lines]
     rows.append(("together", round(in_mib(first.gpu.memory_total or 0)), "", "", "driver"))
     return Table(
         title=f"Memory of {gpus_text([one.gpu for one in group])}",
-        columns=("what", "MiB", "by rule", "between", "known from"),
+        columns=_COLUMNS,
         rows=tuple(rows),
-        note=_note(first),
+        note=_explained(first.unexplained),
+    )
+
+
+def _row(line: AccountLine) -> tuple[Cell, ...]:
+    return (
+        _LONG.get(line.name, NAMES.get(line.name, line.name)),
+        round(in_mib(line.bytes)),
+        "" if line.predicted is None else f"{in_mib(line.predicted):,.0f}",
+        _bounds(line),
+        _source(line),
     )
 
 
@@ -103,13 +147,13 @@ def _source(line: AccountLine) -> str:
     return words.get(line.source, line.source.value)
 
 
-def _note(one: GpuAccount) -> str:
-    if one.unexplained is None:
+def _explained(size: int | None) -> str:
+    if size is None:
         return ""
-    if one.unexplained == 0:
+    if size == 0:
         return "Nothing is unexplained: every line lies within its bounds."
-    way = "more" if one.unexplained > 0 else "less"
-    return f"Unexplained: {mib_text(abs(one.unexplained))} {way} than the rules allow."
+    way = "more" if size > 0 else "less"
+    return f"Unexplained: {mib_text(abs(size))} {way} than the rules allow."
 
 
 def legend(account: Account) -> str:

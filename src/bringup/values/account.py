@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bringup.values.host import Gpu
-from bringup.values.plan import LayoutPlan, LedgerLine, PlanTask
+from bringup.values.plan import HostPlan, LayoutPlan, LedgerLine, PlanTask
 
 
 class Role(StrEnum):
@@ -20,6 +20,7 @@ class Source(StrEnum):
     """Where a figure of the account is from, most trusted first."""
 
     DRIVER = "driver"  # nvidia-smi and its like: what is really taken
+    KERNEL = "kernel"  # the operating system, of the host's own memory
     LOG = "log"  # the engine's start-up log
     METRICS = "metrics"  # the engine's endpoint
     RULE = "rule"  # the engine's rules, from its flags and the model
@@ -74,10 +75,34 @@ class GpuAccount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostAccount:
+    """The memory of a host whose processor carries the model."""
+
+    memory_total: int  # bytes of the host, or of the limit that the engine is held to
+    is_limited: bool = False  # it is that limit
+    resident: int  # bytes that the engine's processes hold
+    lines: tuple[AccountLine, ...]  # add up to that
+    plan: HostPlan | None = None
+    why_no_plan: str = ""  # what was lacking, in words
+    unexplained: int | None = None  # bytes beyond what the rules allow; below them where negative
+
+    def line(self, name: str) -> AccountLine | None:
+        """The line of that name."""
+        return next((line for line in self.lines if line.name == name), None)
+
+    @property
+    def left(self) -> int:
+        """Bytes that can still be taken before the kernel ends a process."""
+        free = self.line("free")
+        return free.bytes if free is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """Every GPU of the host, and the plan that it is held against."""
 
     gpus: tuple[GpuAccount, ...]
+    host: HostAccount | None = None  # where the processor carries the model
     found_by: str = ""  # how it is known which GPUs carry the model
     plan: LayoutPlan | None = None
     task: PlanTask | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+_NO_GPU = ("no nvidia gpu on this host", "no gpu on this host")
 NOT_RECORDED = "not in the recording"  # why a replay leaves a question out that came later than it
 
 
@@ -393,7 +394,7 @@ class ModelFiles:
     """The folder of the model that runs, as it lies on the host."""
 
     folder: str
-    texts: tuple[tuple[str, str], ...] = ()  # (file, content) of its configs
+    texts: tuple[tuple[str, str], ...] = ()  # (file, content) of its configs; of a GGUF file in their words
     sizes: tuple[tuple[str, int], ...] = ()  # (file, bytes) of its weight files
 
 
@@ -469,6 +470,11 @@ class HostSnapshot:
     def engine_on(self, port: int | None) -> EngineProcess | None:
         """The engine that listens on `port`: several on one host are told apart by it."""
         return next((one for one in self.engines if port is not None and one.port == port), None)
+
+    @property
+    def is_without_gpu(self) -> bool:
+        """Whether it is known that no GPU is there, and not only that none was read."""
+        return not self.gpus and (self.gpu_state or "").lower().startswith(_NO_GPU)
 
     @property
     def main_gpus(self) -> tuple[Gpu, ...]:

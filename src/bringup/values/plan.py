@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bringup.errors import EXIT_FINDINGS, EXIT_NO_FIT, EXIT_OK, EXIT_UNKNOWN
-from bringup.values.engine import EngineSpec
+from bringup.values.engine import EngineSpec, EngineStatus
 from bringup.values.finding import Finding, Severity, worst
+from bringup.values.host import EngineProcess, ModelFiles
 from bringup.values.model import ModelSpec
 from bringup.values.start_log import StartLog
 
@@ -110,6 +111,52 @@ class PlanTask:
     measured: StartLog | None = None  # an earlier start, whose figures replace estimates
     draft: ModelSpec | None = None  # the draft model of its own that the command names
     draft_fault: str | None = None  # why its config cannot be had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTask:
+    """What runs on a host's processor, as far as it is known."""
+
+    engine: EngineStatus
+    process: EngineProcess
+    spec: EngineSpec | None = None  # the command line, where it is the engine's own
+    model: ModelSpec | None = None
+    files: ModelFiles | None = None
+    weights_bytes: int | None = None  # as the endpoint tells
+    resident: int | None = None  # what the processes hold, where rules leave more than one answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """What an engine on a processor takes of the host's memory."""
+
+    ledger: tuple[LedgerLine, ...]  # "weights", "kv_pool", "program"
+    tokens: int | None = None  # that its cache holds
+    bytes_per_token: float | None = None
+    flag: str = ""  # the setting that decides the size of the cache: "--ctx-size"
+    value: str = ""  # of it; empty where it is not given
+    growth_bytes: int = 0  # bytes that it may still take by design, beyond its estimates
+    growth_words: str = ""  # for what
+    growth_flag: str = ""  # what limits it
+
+    def line(self, name: str) -> LedgerLine | None:
+        """The line of that name."""
+        return next((line for line in self.ledger if line.name == name), None)
+
+    @property
+    def bytes(self) -> int:
+        """The sum of the lines."""
+        return sum(line.bytes for line in self.ledger)
+
+    @property
+    def low(self) -> int:
+        """The least that is by design."""
+        return sum(line.low for line in self.ledger)
+
+    @property
+    def high(self) -> int:
+        """The most that is by design."""
+        return sum(line.high for line in self.ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """The model's own files, found by the shells of this machine in a folder and in a hub's cache."""
 
+import json
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -62,3 +64,60 @@ def test_a_name_that_is_shell_is_only_a_name(shell: str, tmp_path: Path) -> None
     mark = tmp_path / "mark"
     assert seen(shell, Target(model=f"$(touch {mark})/`touch {mark}`; touch {mark}")) is None
     assert not mark.exists()
+
+
+def gguf(*, vocabulary: int = 0) -> bytes:
+    """The start of a GGUF file: shape first, then tokens, as converters write it."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    numbers = {
+        "llama.block_count": 30,
+        "llama.embedding_length": 576,
+        "llama.attention.head_count": 9,
+        "llama.attention.head_count_kv": 3,
+        "llama.feed_forward_length": 1536,
+        "llama.vocab_size": 49152,
+    }
+    entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    entries += [text(key) + struct.pack("<II", 4, number) for key, number in numbers.items()]
+    tokens = b"".join(text(f"token {number}") for number in range(vocabulary))
+    entries.append(text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, vocabulary) + tokens)
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("vocabulary", [0, 20_000])  # within what is read, and far beyond
+def test_the_shape_of_a_gguf_file(shell: str, vocabulary: int, tmp_path: Path) -> None:
+    (tmp_path / "a model.gguf").write_bytes(gguf(vocabulary=vocabulary))
+    (tmp_path / "other.gguf").write_bytes(b"x" * 10)
+    (tmp_path / "config.json").write_text('{"of": "another model"}')
+    files = seen(shell, Target(model=str(tmp_path / "a model.gguf")))
+    assert files is not None
+    assert files.folder == str(tmp_path)
+    assert dict(files.sizes) == {"a model.gguf": len(gguf(vocabulary=vocabulary)), "other.gguf": 10}
+    ((name, config),) = files.texts
+    assert name == "a model.gguf"
+    assert json.loads(config)["num_key_value_heads"] == 3
+    assert json.loads(config)["vocab_size"] == 49152
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_file_that_is_no_gguf_is_weighed_and_not_read(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"version https://git-lfs")
+    files = seen(shell, Target(model=str(tmp_path / "a.gguf")))
+    assert files is not None
+    assert files.texts == ()
+    assert dict(files.sizes) == {"a.gguf": 23}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_path_is_one_of_the_process_that_reads_it(shell: str, tmp_path: Path) -> None:
+    fill(tmp_path / "models" / "mine")
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as reader:
+        files = seen(shell, Target(model="models/mine", model_reader=reader.pid))
+        reader.kill()
+    assert files is not None
+    assert files.folder == "models/mine"
+    assert len(files.sizes) == 2

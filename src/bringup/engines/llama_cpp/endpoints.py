@@ -79,7 +79,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         return None
     samples = samples_at(answers, "/metrics", _PREFIX)
     slots = int_at(props, "total_slots") or len(list_at(json_at(answers, "/slots"))) or None
-    metrics = totals(samples, METRICS)
+    metrics = totals(samples, METRICS) | _slot_tokens(answers)
     return sure, EngineStatus(
         engine="llama_cpp",
         display_name="llama.cpp",
@@ -137,6 +137,13 @@ def _running(answers: Mapping[str, Answer], metrics: Mapping[str, float]) -> int
     slots = list_at(json_at(answers, "/slots"))
     busy = [is_busy for slot in slots if (is_busy := bool_at(slot, "is_processing")) is not None]
     return sum(busy) if busy else None
+
+
+def _slot_tokens(answers: Mapping[str, Answer]) -> dict[str, float]:
+    """Tokens that the slots hold, busy or not, where the server tells them."""
+    slots = list_at(json_at(answers, "/slots"))
+    held = [count for slot in slots if (count := int_at(slot, "n_prompt_tokens")) is not None]
+    return {"slot_tokens": float(sum(held))} if held else {}
 
 
 def _settings(props: Json) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from bringup.engines import EngineMemory
 from bringup.engines.llama_cpp.choose import choose
 from bringup.engines.llama_cpp.ledgers import plan_layout
+from bringup.engines.llama_cpp.on_host import on_host
 from bringup.planner.choice import Choice
 from bringup.values.finding import Finding, Severity
 from bringup.values.plan import Plan, PlanTask
@@ -28,4 +29,4 @@ def plan_task(task: PlanTask) -> Plan:
     )
 
 
-MEMORY = EngineMemory(plan=plan_task)
+MEMORY = EngineMemory(plan=plan_task, on_host=on_host)
