@@ -6,9 +6,9 @@ What is not written here (kernel log, sensors that nobody reported) is not answe
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bringup.parse.nvidia_trace import TRACED
+from bringup.parse.nvidia_loop import FIELD_SETS
+from bringup.parse.nvidia_scripts import FIELDS
 from bringup.values.host import CommandResult
-from bringup.vendors import nvidia
 
 DRIVER = "595.58.03"
 BOOT = 1_790_000_000  # Unix time
@@ -149,14 +149,14 @@ class Box:
                     "pcie.link.width.current": card.width,
                     "clocks_throttle_reasons.active": "0x0000000000000000",
                 } | (busy if works else {})
-                rows.append(", ".join(str(values[name]) for name in TRACED))
+                rows.append(", ".join(str(values[name]) for name in FIELD_SETS[1]))
         key = f"nvidia.trace.{piece}"
-        text = f"@fields {','.join(TRACED)}\n" + "\n".join(rows) + "\n"
+        text = f"@fields {','.join(FIELD_SETS[1])}\n" + "\n".join(rows) + "\n"
         end = float(BOOT + 600_000 + 3 * (piece + 1))
         return CommandResult(key=key, status=0, stdout=text, received_at=end, elapsed_s=3.0)
 
     def _gpus(self) -> str:
-        names = [name for name, _ in nvidia._FIELDS]
+        names = [name for name, _ in FIELDS]
         owners = "".join(f"@pci {card.bus} nvidia\n" for card in self.cards)
         rows = "".join(", ".join(card.value(name) for name in names) + "\n" for card in self.cards)
         return f"@driver {DRIVER}\n@pci\n{owners}@fields {','.join(names)}\n@answer all 0\n{rows}@end\n"

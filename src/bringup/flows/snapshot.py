@@ -34,9 +34,12 @@ def sources() -> Sources:
     )
 
 
-async def ask_host(runner: Runner, asked: Sources, target: Target) -> dict[str, CommandResult]:
-    """The raw answers of one snapshot, by question key."""
-    return dict(await runner.ask(asked.questions(target)))
+async def ask_host(
+    runner: Runner, asked: Sources, target: Target, *, is_first: bool = True
+) -> dict[str, CommandResult]:
+    """The raw answers of one snapshot, by question key; a second look leaves out what takes its time."""
+    questions = asked.questions(target)
+    return dict(await runner.ask([one for one in questions if is_first or not one.is_first_look_only]))
 
 
 def read_snapshot(
@@ -55,7 +58,6 @@ def read_snapshot(
             processes=(*snapshot.processes, *reading.processes),
             links=(*snapshot.links, *reading.links),
             driver=snapshot.driver or reading.driver,
-            gpu_log=snapshot.gpu_log or reading.gpu_log,
             gpu_state="; ".join(states) or None,
             missing=(*snapshot.missing, *reading.missing),
         )

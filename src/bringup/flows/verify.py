@@ -273,7 +273,8 @@ async def _look(world: World, moment: str, asked: Sources, target: Target) -> _L
     if runner is None:
         return None
     taken_at = world.looked_at.get(moment, time.time())
-    return _Look(results=await ask_host(runner, asked, target), taken_at=taken_at)
+    results = await ask_host(runner, asked, target, is_first=moment == "before")
+    return _Look(results=results, taken_at=taken_at)
 
 
 def _read(look: _Look | None, asked: Sources, world: World) -> HostSnapshot | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_list import read_list, read_nvlinks
-from bringup.parse.nvidia_samples import read_samples
+from bringup.parse.nvidia_loop import read_samples
 from bringup.parse.sections import read_sections
 from bringup.values.host import Gpu, GpuInstance, NvLink
 

@@ -1,15 +1,13 @@
-"""Errors of GPUs in the kernel log: NVIDIA's Xid lines, from dmesg or from the journal.
+"""Errors of GPUs in the kernel log: NVIDIA's Xid lines.
 
-Source: NVIDIA's list of Xid errors, lines of `dmesg` in public reports, journalctl(1) `short-monotonic`.
+Source: NVIDIA's list of Xid errors, lines of `dmesg` in public reports.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from bringup.parse.sections import first_line, read_sections
-from bringup.values.host import GpuError, KernelLog
+from bringup.values.host import GpuError, KernelLine
 
-_STAMP = re.compile(r"(?:<\d+>)?\[\s*(\d+\.\d+)\]")
 _XID = re.compile(
     r"NVRM: (?:GPU at \S+: )?Xid \((?:PCI:)?"
     r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.\d)?\): "
@@ -19,44 +17,16 @@ _XID = re.compile(
 _PID = re.compile(r"\bpid=(\d+)", re.ASCII)
 
 
-def read_kernel_log(text: str) -> KernelLog | None:
-    r"""The Xids since the boot, or why they are not known; None when nobody would have written any.
+def read_errors(lines: Iterable[KernelLine], *, boot: float | None) -> tuple[GpuError, ...]:
+    """Xids of these lines, in their order; `boot` is the Unix time of the boot.
 
-    >>> text = "@@ dmesg\nfirst [ 0.00] Linux\n[ 9.5] NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off\n"
-    >>> read_kernel_log(text).errors[0].bus_id
-    '0000:06:00.0'
-    """
-    sections = read_sections(text)
-    if "dmesg" not in sections:
-        return None
-    name = _fuller(sections)
-    begin = first_line(sections.get(name, "")) or ""
-    if not begin.startswith("first "):
-        refused = first_line(sections.get("refused")) or "neither dmesg nor the journal shows the kernel log"
-        return KernelLog(refused=refused)
-    lines = sections[name].split("\n")[1:]
-    uptime = re.match(r"(\d+\.\d+)", sections.get("uptime", ""))
-    return KernelLog(
-        errors=read_errors("\n".join(lines)),
-        begins_at=_stamp(begin.removeprefix("first ")),
-        uptime=float(uptime[1]) if uptime else None,
-    )
-
-
-def _fuller(sections: Mapping[str, str]) -> str:
-    """The log that reaches further back: the journal is asked only where dmesg may lack the beginning."""
-    return "journal" if sections.get("journal", "").startswith("first ") else "dmesg"
-
-
-def read_errors(text: str) -> tuple[GpuError, ...]:
-    r"""Xids of these lines, in their order.
-
-    >>> read_errors("[ 12.5] NVRM: Xid (PCI:0000:cb:00): 109, pid=1797828, name=python\n")
+    >>> line = KernelLine(at=1012.5, text="NVRM: Xid (PCI:0000:cb:00): 109, pid=1797828, name=python")
+    >>> read_errors((line,), boot=1000.0)
     (GpuError(code=109, text='pid=1797828, name=python', bus_id='0000:cb:00.0', at=12.5, pid=1797828),)
     """
     found: list[GpuError] = []
-    for line in text.split("\n"):
-        match = _XID.search(line)
+    for line in lines:
+        match = _XID.search(line.text)
         if match is None:
             continue
         pid = _PID.search(match["text"])
@@ -66,13 +36,13 @@ def read_errors(text: str) -> tuple[GpuError, ...]:
                 code=int(match["code"]),
                 text=match["text"].strip(),
                 bus_id=f"{int(domain, 16):04x}:{bus}:{device}.0",
-                at=_stamp(line),
+                at=since_boot(line.at, boot),
                 pid=int(pid[1]) if pid else None,
             )
         )
     return tuple(found)
 
 
-def _stamp(line: str) -> float | None:
-    match = _STAMP.match(line.strip())
-    return float(match[1]) if match else None
+def since_boot(at: float | None, boot: float | None) -> float | None:
+    """Seconds from the boot to a Unix time, to the millisecond; None where either is not known."""
+    return None if at is None or boot is None else round(at - boot, 3)

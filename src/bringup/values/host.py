@@ -19,6 +19,7 @@ class Question:
     script: str = ""
     time_limit_s: float = 10.0
     group: str = ""
+    is_first_look_only: bool = False  # takes its time, and a second look at the host does without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

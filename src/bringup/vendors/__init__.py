@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from bringup.values.host import CommandResult, Gpu, GpuDriver, GpuLink, GpuProcess, KernelLog, Question
+from bringup.values.host import CommandResult, Gpu, GpuDriver, GpuLink, GpuProcess, Question
 from bringup.values.load import GpuMoment
 
 
@@ -15,7 +15,6 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] = ()
     links: tuple[GpuLink, ...] = ()
     driver: GpuDriver | None = None
-    gpu_log: KernelLog | None = None
     state: str | None = None  # why there are no rows, in words: "no NVIDIA driver on this host"
     missing: tuple[str, ...] = field(default=())  # what could not be seen and why
     is_absent: bool = False  # this maker has no card here: `state` matters only where no other has one

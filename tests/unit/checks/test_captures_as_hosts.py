@@ -23,7 +23,7 @@ from bringup.parse.xid_log import read_errors
 from bringup.values.deployment import Deployment
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.finding import Finding
-from bringup.values.host import CommandResult, Gpu, HostSnapshot, KernelLog, NvLink
+from bringup.values.host import CommandResult, Gpu, HostSnapshot, KernelLine, KernelLog, NvLink
 from bringup.vendors.nvidia import VENDOR
 
 FOLDER = Path(__file__).parents[4] / "shared/data/smi"
@@ -192,7 +192,8 @@ def test_one_b200_without_nvlink() -> None:
 
 
 def test_a_card_that_wants_to_be_reset() -> None:
-    log = KernelLog(errors=read_errors(text_of("m_xid154.txt")))
+    lines = [KernelLine(at=None, text=line) for line in text_of("m_xid154.txt").split("\n")]
+    log = KernelLog(errors=read_errors(lines, boot=None))
     gpu = Gpu(index=0, bus_id="0000:01:00.0", recovery_action="GPU Reset")
     findings = found(host_of(gpu, gpu_log=log))
     check_honesty(findings)

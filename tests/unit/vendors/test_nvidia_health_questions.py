@@ -1,4 +1,4 @@
-"""Questions about samples, links, versions and the kernel log, as a real shell runs them."""
+"""Questions about samples, links and versions, as a real shell runs them."""
 
 import shutil
 import subprocess
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bringup.parse.nvidia_samples import read_samples
+from bringup.parse.nvidia_loop import read_moments, read_samples
 from bringup.parse.nvidia_software import read_driver
-from bringup.parse.xid_log import read_kernel_log
+from bringup.units import MIB
 from bringup.values.host import CommandResult, MappedLibrary
 from bringup.vendors.nvidia import VENDOR
 
@@ -41,7 +41,7 @@ def ask(request, tmp_path):
             file = folder / name.replace("_", "-")
             file.write_text(f"#!/bin/sh\n{body}\n")
             file.chmod(0o755)
-        question = next(one for one in VENDOR.questions if one.key == key)
+        question = next(one for one in (*VENDOR.questions, VENDOR.trace) if one.key == key)
         script = question.script
         for place in ("/proc/", "/sys/module", "/usr/lib/wsl", "/usr/local/nvidia"):
             script = script.replace(place, f"{tmp_path}{place}")
@@ -66,8 +66,8 @@ echo "$@" >> "$0.calls"
 {refusal}
 count=0
 while [ "$count" -lt 40 ]; do
-  echo "0, 100, 139.0, 1300, 5$extra"
-  echo "1, 0, 83.0, 180, 1$extra"
+  echo "0, 96721, 139.0, 100, 1300, 61, 5, 16$extra"
+  echo "1, 3, 83.0, 0, 180, 33, 1, 16$extra"
   count=$((count + 1))
   [ "$count" -lt 8 ] || sleep 0.05
 done
@@ -75,7 +75,7 @@ done
 
 
 def test_five_rounds_are_taken_and_no_more(ask):
-    text = ask("nvidia.samples", nvidia_smi=LOOP.format(refusal='extra=", 140.5"'))
+    text = ask("nvidia.samples", nvidia_smi=LOOP.format(refusal='extra=", 0x0000000000000004, 140.5"'))
     found = read_samples(text)
     assert {index: len(samples) for index, samples in found.items()} == {0: 5, 1: 5}
     assert found[0][0].power == 140.5  # the reading of the moment, not the average of a second
@@ -87,13 +87,36 @@ def test_a_field_that_the_tool_refuses_is_left_out(ask):
 case $* in
   *power.draw.instant*) echo 'Field "power.draw.instant" is not a valid field to query.'; exit 2 ;;
 esac
+extra=", 0x0000000000000004"
 """
     found = read_samples(ask("nvidia.samples", nvidia_smi=LOOP.format(refusal=refusal)))
     assert [sample.power for sample in found[0]] == [139.0] * 5
 
 
+def test_the_oldest_fields_are_asked_in_the_end(ask):
+    refusal = """
+case $* in
+  *clocks_throttle_reasons*)
+    echo 'Field "clocks_throttle_reasons.active" is not a valid field to query.'
+    exit 2 ;;
+esac
+"""
+    text = ask("nvidia.samples", nvidia_smi=LOOP.format(refusal=refusal))
+    assert text.count("@fields") == 3
+    assert [sample.pcie_generation for sample in read_samples(text)[0]] == [5] * 5
+
+
+def test_the_trace_of_a_burst_is_read_from_the_same_loop(ask):
+    text = ask("nvidia.trace", nvidia_smi=LOOP.format(refusal='extra=", 0x0000000000000044, 140.5"'))
+    moments = read_moments(text, begun_at=2.0)[0]
+    assert [moment.at for moment in moments] == [round(2 + number / 5, 1) for number in range(15)]
+    first = moments[0]
+    assert (first.power, first.temperature, first.memory_used) == (140.5, 61.0, 96_721 * MIB)
+    assert (first.pcie_width, first.clocks_event_reasons) == (16, 0x44)
+
+
 def test_a_tool_without_a_loop_gives_what_it_gives(ask):
-    text = ask("nvidia.samples", nvidia_smi='echo "0, [N/A], [N/A], 180, 1, [N/A]"')
+    text = ask("nvidia.samples", nvidia_smi='echo "0, 3, [N/A], [N/A], 180, 33, 1, 16, [N/A], [N/A]"')
     (sample,) = read_samples(text)[0]
     assert (sample.utilization, sample.power) == (None, None)
 
@@ -148,62 +171,11 @@ def test_a_host_without_the_tool_tells_no_versions(ask):
     assert read_driver(ask("nvidia.software")) is None
 
 
-BOOT = "[    0.000000] Linux version 6.8.0"
-XID = "[ 1234.500000] NVRM: Xid (PCI:0000:06:00): 79, pid=77, name=python3, GPU has fallen off the bus."
-
-
-def test_the_kernel_log(ask):
-    files = {"proc/driver/nvidia/version": VERSION, "proc/uptime": "5000.25 1.0\n"}
-    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=f"echo '{BOOT}'\necho '{XID}'\necho other"))
-    assert log is not None
-    assert (log.uptime, log.begins_at, log.refused) == (5000.25, 0.0, None)
-    (error,) = log.errors
-    assert (error.code, error.bus_id, error.at, error.pid) == (79, "0000:06:00.0", 1234.5, 77)
-    assert error.text == "pid=77, name=python3, GPU has fallen off the bus."
-
-
-REFUSES = "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2\nexit 1"
-
-
-def test_the_journal_stands_in_for_a_kernel_log_that_may_not_be_read(ask):
-    files = {"sys/module/nvidia/version": "595\n"}
-    lines = [line.replace("] ", "] host kernel: ") for line in (BOOT, XID)]
-    journal = "\n".join(f"echo '{line}'" for line in lines)
-    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=REFUSES, journalctl=journal))
-    assert log is not None
-    assert [error.code for error in log.errors] == [79]
-    assert (log.errors[0].at, log.refused) == (1234.5, None)
-
-
-def test_the_journal_is_asked_where_the_kernel_forgot_the_beginning(ask):
-    files = {"sys/module/nvidia/version": "595\n"}
-    late = "echo '[ 9000.000000] something'"
-    journal = f"echo '{BOOT}'\necho '{XID}'"
-    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=late, journalctl=journal))
-    assert log is not None
-    assert (log.begins_at, [error.code for error in log.errors]) == (0.0, [79])
-    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=late, journalctl="exit 1"))
-    assert log is not None
-    assert (log.begins_at, log.errors) == (9000.0, ())
-
-
-def test_a_refusal_is_told_in_its_words(ask):
-    files = {"sys/module/nvidia/version": "595\n"}
-    log = read_kernel_log(ask("nvidia.kernel_log", files, dmesg=REFUSES, journalctl="exit 1"))
-    assert log is not None
-    assert log.refused == "dmesg: read kernel buffer failed: Operation not permitted"
-
-
-def test_a_host_without_the_driver_has_no_errors_to_tell(ask):
-    assert read_kernel_log(ask("nvidia.kernel_log", dmesg=f"echo '{XID}'")) is None
-
-
 def test_answers_join_the_gpus_that_they_are_about():
     def result(key, text):
         return CommandResult(key=key, status=0, stdout=text)
 
     answers = {path.stem: result(path.stem, path.read_text()) for path in CASE_A.glob("nvidia.*.txt")}
-    assert VENDOR.read(answers).gpu_log is None  # not asked in this recording
     answers["nvidia.nvlink"] = result(
         "nvidia.nvlink", "GPU 1: X (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
     )
