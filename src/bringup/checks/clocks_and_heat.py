@@ -1,8 +1,8 @@
 """Nothing slows the clocks: neither heat nor the power supply, and the cards are not too hot.
 
 The driver tells why clocks are below their highest as a bit mask. At rest "idle" is normal, and so is the
-software power cap under load; heat, the hardware's own protection and the power brake are not. Counters tell
-what happened between two looks.
+software power cap under load; heat, the hardware's own protection and the power brake are not. Readings taken
+beside a burst count like looks, and counters tell what happened between two looks.
 
 Source: NVML `nvmlClocksEventReasons`; `temperature.gpu.tlimit` counts the degrees left until the driver slows
 the clocks; memory of data-centre cards is specified to 95 degrees, GDDR6X to 110.
@@ -15,9 +15,10 @@ from bringup.checks import Check, Replies
 from bringup.units import seconds_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
-from bringup.values.gpu_group import BUSY, looks_at, meant_gpus, span_text, tool_of, withholds
+from bringup.values.gpu_group import BUSY, looks_at, meant_gpus, moments_of, span_text, tool_of, withholds
 from bringup.values.gpu_words import gpus_text
 from bringup.values.host import Gpu
+from bringup.values.load import GpuMoment
 
 _EXPECTED = "nothing but idleness or the power limit holds the clocks, and degrees are left"
 _REASONS = {
@@ -46,25 +47,27 @@ _LOW_CLOCK = 0.5  # guess: a working card runs above half of its highest clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """A card at every look."""
+    """A card at every look, and beside a burst."""
 
     gpu: Gpu  # the first look
     looks: tuple[Gpu, ...]
+    moments: tuple[GpuMoment, ...]
 
     @property
     def reasons(self) -> int | None:
         """All reasons seen; None when none was told."""
-        told = [look.clocks_event_reasons for look in self.looks if look.clocks_event_reasons is not None]
-        seen = 0
-        for mask in told:
-            seen |= mask
-        return seen if told else None
+        told = [_mask(self.looks), _mask(self.moments)]
+        return None if told == [None, None] else (told[0] or 0) | (told[1] or 0)
+
+    @property
+    def is_slowed_by_load(self) -> bool:
+        """Whether only a burst showed what holds the clocks."""
+        return bool((_mask(self.moments) or 0) & _HARMFUL) and not (_mask(self.looks) or 0) & _HARMFUL
 
     def highest(self, field: str) -> float | None:
-        """The greatest value of a field at any look."""
-        return max(
-            (value for look in self.looks if (value := getattr(look, field)) is not None), default=None
-        )
+        """The greatest value of a field that looks and burst showed."""
+        values = [getattr(one, field, None) for one in (*self.looks, *self.moments)]
+        return max((value for value in values if value is not None), default=None)
 
     @property
     def margin(self) -> float | None:
@@ -78,12 +81,23 @@ class _Card:
         return None if first is None or last is None or len(self.looks) < 2 else last - first
 
 
+def _mask(readings: Sequence[Gpu] | Sequence[GpuMoment]) -> int | None:
+    """All reasons that any reading told; None when none did."""
+    told = [one.clocks_event_reasons for one in readings if one.clocks_event_reasons is not None]
+    seen = 0
+    for mask in told:
+        seen |= mask
+    return seen if told else None
+
+
 def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """What holds the clocks and how warm it is."""
     _ = replies
     host = deployment.host
     gpus = host.main_gpus if host is not None else ()
-    cards = [_Card(gpu=gpu, looks=looks_at(gpu, deployment)) for gpu in gpus]
+    cards = [
+        _Card(gpu=gpu, looks=looks_at(gpu, deployment), moments=moments_of(gpu, deployment)) for gpu in gpus
+    ]
     told = [card for card in cards if card.reasons is not None or card.highest("temperature") is not None]
     silent = [card.gpu for card in cards if card not in told and withholds(card.gpu, "temperature")]
     meant = meant_gpus(deployment)
@@ -134,12 +148,15 @@ def _slowed(cards: Sequence[_Card], meant: Sequence[Gpu]) -> Iterator[Finding]:
     seen = 0
     for card in slowed:
         seen |= (card.reasons or 0) & _HARMFUL
+    degrees = [value for card in slowed if (value := card.highest("temperature")) is not None]
+    at = f", up to {max(degrees):.0f} C" if degrees else ""
+    when = " under load" if all(card.is_slowed_by_load for card in slowed) else ""
     cool = "check fans, air flow and dust, or lower the power limit"
     feed = "check the power cables and the server's power supplies"
     yield Finding(
         id="clocks_and_heat.slowed",
         severity=_severity(slowed, meant),
-        summary=f"{gpus_text(card.gpu for card in slowed)} slowed by {_names(seen)}",
+        summary=f"{gpus_text(card.gpu for card in slowed)} slowed by {_names(seen)}{when}{at}",
         expected=_EXPECTED,
         explanation="a slowed card slows every card that shares the model with it",
         action=cool if seen & _HEAT else feed,

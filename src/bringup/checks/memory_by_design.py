@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from bringup.checks import Check, Replies
+from bringup.planner.ranks import odd_ranks
 from bringup.units import bytes_text, mib, mib_text
 from bringup.values.account import Account, GpuAccount, HostAccount
 from bringup.values.deployment import Deployment, Depth
@@ -39,6 +40,9 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     carriers = [one for one in account.carriers if one.engine_bytes is not None]
     if account.plan is None or not carriers:
         return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
+    # A rank that is out of line with the others is told by the check of their balance.
+    odd = [rank.one for rank in odd_ranks(account, engine=deployment.engine.engine)]
+    carriers = [one for one in carriers if not any(one is other for other in odd)]
     low, high = _bounds(account, account.plan)
     fullest = max(carriers, key=lambda one: one.engine_bytes or 0)
     least = min(carriers, key=lambda one: one.engine_bytes or 0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bringup.checks import Check, Replies
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
-from bringup.values.gpu_group import BUSY, looks_at, meant_gpus, tool_of
+from bringup.values.gpu_group import BUSY, looks_at, meant_gpus, moments_of, tool_of
 from bringup.values.gpu_words import gpus_text
 from bringup.values.host import Gpu, GpuSample, PciDevice
 
@@ -100,6 +100,10 @@ def _working(gpu: Gpu, deployment: Deployment) -> tuple[GpuSample, ...]:
     for look in looks_at(gpu, deployment):
         samples.append(GpuSample(utilization=look.utilization, pcie_generation=look.pcie_generation))
         samples += look.samples
+    samples += [
+        GpuSample(utilization=moment.utilization, pcie_generation=moment.pcie_generation)
+        for moment in moments_of(gpu, deployment)
+    ]
     return tuple(one for one in samples if (one.utilization or 0) >= BUSY and one.pcie_generation is not None)
 
 
@@ -117,8 +121,10 @@ def _row(link: _Link) -> str:
     if link.slot_width is not None:
         parts.append(f"slot x{link.slot_width}")
     parts.append(f"generation {gpu.pcie_generation or '?'} of {gpu.pcie_generation_max or '?'}")
-    at_work = [str(sample.pcie_generation) for sample in link.working]
-    parts += [f"at work {', '.join(at_work)}"] if at_work else []
+    at_work = sorted({sample.pcie_generation or 0 for sample in link.working})
+    if at_work:
+        seen = " and ".join(map(str, at_work))
+        parts.append(f"at work {seen} in {len(link.working)} sample{'s' if len(link.working) > 1 else ''}")
     return f"{gpu.label} ({gpu.bus_id}): {', '.join(parts)}"
 
 

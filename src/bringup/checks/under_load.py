@@ -3,9 +3,10 @@
 The questions have known answers and are asked alone first, so that a weak model is held to what it can do.
 They come in steps up to what cache and scheduler hold at once, a quarter of them with long prompts. GPUs and
 engine are sampled several times a second beside them.
+What the samples say of heat, power and links is judged where the rest of it is: by `clocks_and_heat` and
+`pcie_link`.
 
-Source: nvidia-smi `clocks_event_reasons` (0x4 power cap, 0x8 slowdown, 0x20 and 0x40 heat, 0x80 power brake);
-a link that runs at generation 1 when idle has to be at its own under load.
+Source: the engines' own figures of requests at once, cache and preemptions; nvidia-smi `memory.used`.
 """
 
 import re
@@ -36,8 +37,6 @@ _TIME_LIMIT_S = 180.0
 _EXPECTED = "every answer as right as alone, room left at the peak, nothing slowed down, all freed afterwards"
 _TOO_TIGHT = mib(200)
 _GROWN = mib(64)
-_SLOWED = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat of the hardware", 0x80: "power brake"}
-_POWER_CAP = 0x04
 _KINDS = ("sum", "count", "sum", "long")  # in turn
 
 
@@ -214,76 +213,38 @@ def _samples(deployment: Deployment) -> Iterator[Finding]:
     )
     traces = [one for one in trace.gpus if one.index in meant] or list(trace.gpus)
     yield from _memory(deployment, traces)
-    yield from _slowed(traces)
-    yield from _links(deployment, traces)
     yield from _engine(trace.engine)
 
 
 def _memory(deployment: Deployment, traces: Sequence[GpuTrace]) -> Iterator[Finding]:
-    """The room that was left at the peak."""
-    gpus = {gpu.index: gpu for gpu in (deployment.host.gpus if deployment.host else ())}
+    """The room that was left at the peak, where more was taken than is held at rest.
+
+    What stays taken afterwards is told by the checks that look at the card at rest.
+    """
+    after = deployment.host_after
+    host = after if after is not None and after.gpus else deployment.host
+    gpus = {gpu.index: gpu for gpu in (host.gpus if host else ())}
     rows: list[tuple[int, int, int]] = []  # room at the peak, growth, index
     for one in traces:
         used = [moment.memory_used for moment in one.moments if moment.memory_used is not None]
         gpu = gpus.get(one.index)
-        if used and gpu is not None and gpu.memory_total is not None:
+        if used and gpu is not None and gpu.memory_total is not None and gpu.memory_used is not None:
             room = gpu.memory_total - (gpu.memory_reserved or 0) - max(used)
-            rows.append((room, max(used) - used[0], one.index))
-    if not rows:
+            rows.append((room, max(used) - gpu.memory_used, one.index))
+    grown = [row for row in rows if row[1] >= _GROWN]
+    if not grown:
         return
-    room, growth, index = min(rows)
-    if room >= _TOO_TIGHT and growth < _GROWN:
-        return
+    room, growth, index = min(grown)
     yield Finding(
         id="under_load.memory",
         severity=Severity.WARNING if room < _TOO_TIGHT else Severity.NOTE,
-        summary=f"GPU {index} grew by {mib_text(growth)} under load, {mib_text(room)} were left at the peak",
+        summary=f"GPU {index} took {mib_text(growth)} more under load than at rest, "
+        f"{mib_text(room)} were left at the peak",
         expected=_EXPECTED,
-        explanation="what comes with the first large step stays taken; a larger one may not find room",
+        explanation="the engine gives it back, and takes it again: a larger step may not find room",
         action="give it room: a lower memory fraction, fewer requests at once, or shorter steps of prefill",
         evidence=(Evidence(source="driver", text=f"GPU {index}: {mib_text(room)} left at the peak"),),
     )
-
-
-def _slowed(traces: Sequence[GpuTrace]) -> Iterator[Finding]:
-    """Heat and power that slowed a card down."""
-    for one in traces:
-        masks = [moment.clocks_event_reasons or 0 for moment in one.moments]
-        reasons = [words for bit, words in _SLOWED.items() if any(mask & bit for mask in masks)]
-        if reasons:
-            hottest = max((moment.temperature or 0.0 for moment in one.moments), default=0.0)
-            words = f"{', '.join(reasons)}, {hottest:.0f} °C"
-            yield Finding(
-                id="under_load.slowed",
-                severity=Severity.WARNING,
-                summary=f"GPU {one.index} was slowed down under load: {words}",
-                expected=_EXPECTED,
-                explanation="its rank makes all others wait",
-                action="look at fans, air flow and power supply: `nvidia-smi -q -d PERFORMANCE`",
-                evidence=(Evidence(source="driver", text=f"clocks_event_reasons of {len(masks)} samples"),),
-            )
-            return
-
-
-def _links(deployment: Deployment, traces: Sequence[GpuTrace]) -> Iterator[Finding]:
-    """A link that stays below its generation while the card works."""
-    gpus = {gpu.index: gpu for gpu in (deployment.host.gpus if deployment.host else ())}
-    for one in traces:
-        busy = [moment for moment in one.moments if (moment.utilization or 0.0) >= 0.5]
-        seen = [moment.pcie_generation for moment in busy if moment.pcie_generation is not None]
-        gpu = gpus.get(one.index)
-        most = gpu.pcie_generation_max if gpu is not None else None
-        if len(seen) >= 3 and most is not None and max(seen) < most:
-            yield Finding(
-                id="under_load.link",
-                severity=Severity.WARNING,
-                summary=f"the link of GPU {one.index} stays at generation {max(seen)} of {most} under load",
-                expected=_EXPECTED,
-                explanation="tensor parallelism without NVLink goes over this link",
-                action="look at the slot, a riser and the BIOS's setting of its speed",
-                evidence=(Evidence(source="driver", text=f"{len(seen)} samples while busy"),),
-            )
-            return
 
 
 def _engine(moments: Sequence[EngineMoment]) -> Iterator[Finding]:

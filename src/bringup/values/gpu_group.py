@@ -7,6 +7,7 @@ from bringup.units import GIB
 from bringup.values.account import Role
 from bringup.values.deployment import Deployment
 from bringup.values.host import Gpu, HostSnapshot
+from bringup.values.load import GpuMoment
 
 _HOLDS = GIB  # guess: a driver, a display and an empty context take less, weights take more
 _SICK = ("err!", "requires reset", "unknown error", "gpu is lost", "does not answer")
@@ -45,6 +46,12 @@ def looks_at(gpu: Gpu, deployment: Deployment) -> tuple[Gpu, ...]:
     after = deployment.host_after
     again = same_gpu(gpu, after) if after is not None else None
     return (gpu,) if again is None else (gpu, again)
+
+
+def moments_of(gpu: Gpu, deployment: Deployment) -> tuple[GpuMoment, ...]:
+    """What the GPU was seen to do while a burst ran; nothing where there was none."""
+    traces = deployment.load.gpus if deployment.load is not None else ()
+    return next((one.moments for one in traces if one.index == gpu.index), ())
 
 
 def same_gpu(gpu: Gpu, host: HostSnapshot) -> Gpu | None:

@@ -32,7 +32,7 @@ def test_cool_and_at_rest(make):
 def test_a_harmful_reason_is_named(make, mask, words):
     judgement = judge(make, [make.card(0), make.card(1, clocks_event_reasons=mask | 0x4)])
     assert make.found(judgement) == {"clocks_and_heat.slowed": "warning"}
-    assert judgement.findings[0].summary == f"GPU 1 slowed by {words}"
+    assert judgement.findings[0].summary == f"GPU 1 slowed by {words}, up to 41 C"
 
 
 @pytest.mark.parametrize("mask", [0x0, 0x1, 0x2, 0x4, 0x10, 0x100])

@@ -168,8 +168,8 @@ class TestFaults:
         )
 
     def test_a_rank_above_the_others_without_a_name(self, tmp_path: Path) -> None:
-        report = verified(case_b(unseen), tmp_path)
-        found = loud(report)
+        found = loud(verified(case_b(unseen), tmp_path))
+        assert set(found) == {"rank_balance"}
         assert "GPU 2 holds 3,072 MiB more than the other ranks" in found["rank_balance"].summary
 
     def test_a_card_that_carries_nothing(self, tmp_path: Path) -> None:
@@ -258,18 +258,31 @@ class TestUnderLoad:
 
     def test_a_card_that_gets_too_hot(self, tmp_path: Path) -> None:
         heat = {"clocks_throttle_reasons.active": "0x0000000000000020", "temperature.gpu": 93}
-        found = loud_of_load(verified(under_load(case_a(), box_a(), heat), tmp_path))
-        assert "slowed down under load: heat, 93 °C" in found["under_load.slowed"]
+        found = warned(verified(under_load(case_a(), box_a(), heat), tmp_path))
+        assert found == {
+            "clocks_and_heat.slowed": "GPUs 0-3 slowed by heat (driver) under load, up to 93 C",
+        }
 
     def test_a_link_that_stays_slow(self, tmp_path: Path) -> None:
-        found = loud_of_load(verified(under_load(case_a(), box_a(), {"pcie.link.gen.current": 1}), tmp_path))
-        assert "stays at generation 1 of 5 under load" in found["under_load.link"]
+        found = warned(verified(under_load(case_a(), box_a(), {"pcie.link.gen.current": 1}), tmp_path))
+        assert found == {"pcie_link.generation": "GPUs 0-3 at generation 1 of 5 while working"}
 
     def test_memory_that_is_nearly_gone(self, tmp_path: Path) -> None:
-        found = loud_of_load(verified(under_load(case_a(), box_a(), {"memory.used": 97_200}), tmp_path))
-        assert "51 MiB were left at the peak" in found["under_load.memory"]
+        found = warned(verified(under_load(case_a(), box_a(), {"memory.used": 97_200}), tmp_path))
+        assert set(found) == {"under_load.memory"}
+        assert "479 MiB more under load than at rest, 51 MiB were left" in found["under_load.memory"]
+
+    def test_memory_that_stays_taken_is_told_by_the_looks_at_rest(self, tmp_path: Path) -> None:
+        recording = under_load(case_a(), box_a(), {"memory.used": 97_100})
+        grown = replace(box_a(), cards=tuple(replace(one, used_mib=97_100) for one in box_a().cards[:4]))
+        after = {**recording.snapshots["after"], **grown.answers()}
+        recording = replace(recording, snapshots={**recording.snapshots, "after": after})
+        found = warned(verified(recording, tmp_path))
+        assert "under_load.memory" not in found
+        assert "grew by up to 379 MiB" in found["gpu_memory"]
 
 
-def loud_of_load(report: Report) -> dict[str, str]:
-    """Summaries of what the burst found, by id."""
-    return {one.id: one.summary for one in report.findings if one.id.startswith("under_load.")}
+def warned(report: Report) -> dict[str, str]:
+    """Summaries of warnings and worse, by id."""
+    bad = (Severity.WARNING, Severity.FAILURE, Severity.UNKNOWN)
+    return {one.id: one.summary for one in report.findings if one.severity in bad}
