@@ -29,6 +29,8 @@ class Card:
     generation: int = 1
     reserved_mib: int | None = RESERVED_MIB
     limit: float = 600.0
+    usual_limit: float | None = 600.0
+    name: str = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     temperature: int = 38
 
     @property
@@ -45,7 +47,7 @@ class Card:
             "index": self.index,
             "uuid": self.uuid,
             "pci.bus_id": f"0000{self.bus}",
-            "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+            "name": self.name,
             "driver_version": DRIVER,
             "vbios_version": "98.02.6A.00.03",
             "compute_cap": "12.0",
@@ -60,9 +62,9 @@ class Card:
             "power.draw.instant": f"{self.watts:.2f}",
             "enforced.power.limit": f"{self.limit:.2f}",
             "power.limit": f"{self.limit:.2f}",
-            "power.default_limit": "600.00",
+            "power.default_limit": "[N/A]" if self.usual_limit is None else f"{self.usual_limit:.2f}",
             "power.min_limit": "300.00",
-            "power.max_limit": "600.00",
+            "power.max_limit": "[N/A]" if self.usual_limit is None else f"{self.usual_limit:.2f}",
             "temperature.gpu": self.temperature,
             "pstate": self.state,
             "clocks.sm": 2280 if is_up else 180,
@@ -117,6 +119,7 @@ class Box:
             "nvidia.processes": self._processes(),
             "nvidia.topology": self._topology(),
             "nvidia.cards": self._cards(),
+            "nvidia.samples": self._samples(),
             "machine.facts": _FACTS,
             "machine.numa": _NUMA,
             "machine.pci": self._pci(),
@@ -131,6 +134,11 @@ class Box:
             )
             for key, text in texts.items()
         }
+
+    def _samples(self) -> str:
+        """Five readings of every card."""
+        rows = [", ".join(card.value(name) for name in FIELD_SETS[0]) for card in self.cards]
+        return "\n".join([f"@fields {','.join(FIELD_SETS[0])}", *(5 * rows), ""])
 
     def trace(self, piece: int, *, busy: Mapping[str, object]) -> CommandResult:
         """Three seconds of readings, the middle of each card that carries the model busy."""

@@ -12,6 +12,7 @@ from bringup.checks import Check, Replies
 from bringup.units import GIB, mib, mib_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
+from bringup.values.gpu_group import same_gpu
 from bringup.values.host import Gpu, HostSnapshot
 
 _NOTABLE = mib(64)  # guess: below it a driver's own bookkeeping moves
@@ -49,7 +50,11 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     meant = host.gpus_named(deployment.wanted.gpus)
     if after is None or not after.gpus:
         return Judgement(findings=(*absent, *_second_reading(after)))
-    changes = tuple(_Change(name=gpu.label, before=gpu, after=_same(gpu, after)) for gpu in meant)
+    named = [gpu for gpu in meant if gpu.uuid or gpu.bus_id or gpu.index is not None]
+    if not named:
+        why = f"{len(meant)} GPUs have neither index nor UUID, so two readings cannot be held together"
+        return Judgement(findings=(*absent, _unknown(why, "see what `nvidia-smi -L` says on that host")))
+    changes = tuple(_Change(name=gpu.label, before=gpu, after=same_gpu(gpu, after)) for gpu in named)
     findings = (*absent, *_lost(changes), *_growth(changes), *_unread(changes))
     figures = tuple(
         Measurement(name=f"growth of memory used, {change.name}", value=change.growth, unit="bytes")
@@ -73,14 +78,6 @@ def _absent(wanted: tuple[str, ...], host: HostSnapshot) -> Iterator[Finding]:
         explanation="the deployment is meant to run on GPUs that this host does not show",
         action="check `nvidia-smi -L`: a GPU may have fallen off the bus or belong to a VM",
     )
-
-
-def _same(gpu: Gpu, after: HostSnapshot) -> Gpu | None:
-    for field in ("uuid", "bus_id", "index"):
-        value = getattr(gpu, field)
-        if value is not None:
-            return next((other for other in after.gpus if getattr(other, field) == value), None)
-    return None
 
 
 def _no_rows(host: HostSnapshot) -> Finding:

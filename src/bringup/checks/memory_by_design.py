@@ -41,7 +41,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if account.plan is None or not carriers:
         return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
     # A rank that is out of line with the others is told by the check of their balance.
-    odd = [rank.one for rank in odd_ranks(account, engine=deployment.engine.engine)]
+    odd = [rank.one for rank in odd_ranks(deployment)]
     carriers = [one for one in carriers if not any(one is other for other in odd)]
     low, high = _bounds(account, account.plan)
     fullest = max(carriers, key=lambda one: one.engine_bytes or 0)

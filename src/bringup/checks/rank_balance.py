@@ -25,27 +25,29 @@ _EXPECTED = "ranks of a stage within 200 MiB, the first with up to 1 GiB more"
 def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """The spread over the ranks of each pipeline stage, and who decides the size of the pool."""
     _ = replies
-    account = deployment.account
-    carriers = ranks_of(account) if account else []
-    if account is None or len(carriers) < 2 or deployment.engine.engine == "llama_cpp":
-        return Judgement(findings=())  # llama.cpp gives devices what they have room for
-    odd = tuple(_uneven(one) for one in odd_ranks(account, engine=deployment.engine.engine))
+    carriers = ranks_of(deployment)
+    if len(carriers) < 2:
+        return Judgement(findings=())
+    odd = odd_ranks(deployment)
     spread = max(_held(one) for one in carriers) - min(_held(one) for one in carriers)
     measured = (Measurement(name="spread over the ranks", value=spread, unit="bytes"),)
-    return Judgement(findings=odd or (_even(carriers, spread),), measurements=measured)
+    return Judgement(findings=(_uneven(odd) if odd else _even(carriers, spread),), measurements=measured)
 
 
 def _held(one: GpuAccount) -> int:
     return one.engine_bytes or 0
 
 
-def _uneven(odd: OddRank) -> Finding:
-    gpu, more = odd.one.gpu, odd.more
+def _uneven(odd: Sequence[OddRank]) -> Finding:
+    """The rank that is farthest off, and how many others are."""
+    first, others = odd[0], odd[1:]
+    gpu, more = first.one.gpu, first.more
+    also = f"; also out of line: {gpus_text([one.one.gpu for one in others])}" if others else ""
     return Finding(
         id="rank_balance",
         severity=Severity.WARNING,
         summary=f"{gpu.label} holds {mib_text(abs(more))} {'more' if more > 0 else 'less'} than the "
-        "other ranks",
+        f"other ranks{also}",
         expected=_EXPECTED,
         explanation="no rule of the engine gives a rank so much: somebody else's process that is not "
         "seen, one left over from an earlier start, or a leak; the fullest GPU decides for all"
@@ -54,7 +56,8 @@ def _uneven(odd: OddRank) -> Finding:
         action=f"see who holds it: `nvidia-smi -i {gpu.index} --query-compute-apps=pid,used_memory "
         "--format=csv` and `fuser -v /dev/nvidia*`",
         evidence=tuple(
-            Evidence(source="driver", text=f"{each.gpu.label}: {mib_text(_held(each))}") for each in odd.stage
+            Evidence(source="driver", text=f"{each.gpu.label}: {mib_text(_held(each))}")
+            for each in first.stage
         ),
     )
 

@@ -114,7 +114,7 @@ def _not_asked(deployment: Deployment) -> Finding:
         summary=f"no pictures were shown: {reason}",
         expected="pictures are shown to models that see",
         explanation="a text model refuses pictures, which says nothing about its health",
-        action="nothing",
+        action="none, if it is a text model; else see in the engine's log whether its vision part was loaded",
     )
 
 

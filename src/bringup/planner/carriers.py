@@ -66,7 +66,10 @@ def find_carriers(
     wanted: Sequence[str],
     count: int | None,
 ) -> Carriers:
-    """The GPUs that hold the engine: as the driver names its processes, else by what is in use."""
+    """The GPUs that hold the engine: as the driver names its processes, else by what is in use.
+
+    A GPU in which nothing lies carries it only where the user or the number of ranks says so.
+    """
     pids = engine_pids(process)
     held = [row for row in host.processes if row.pid in pids]
     expected = host.gpus_named(tuple(wanted)) if wanted else meant(host, process, spec, count=count)
@@ -76,6 +79,8 @@ def find_carriers(
         seen.sort(key=lambda gpu: order.get(id(gpu), len(order)))
         return Carriers(gpus=tuple(seen), words="the driver lists the engine's processes there", is_seen=True)
     loaded = [gpu for gpu in host.main_gpus if _is_loaded(gpu)]
+    if count is None and not wanted:  # what the engine may use is not yet what it uses
+        expected = tuple(gpu for gpu in expected if any(gpu is one for one in loaded))
     names = ", ".join(f"{gpu.index}" for gpu in loaded) or "none"
     if expected and all(any(gpu is one for one in loaded) for gpu in expected):
         return Carriers(gpus=tuple(expected), words=f"memory is in use there ({names})", is_seen=False)

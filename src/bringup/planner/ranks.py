@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bringup.units import GIB, mib
 from bringup.values.account import Account, GpuAccount
+from bringup.values.deployment import Deployment
 
 SPREAD = mib(200)  # within a group, the first rank aside
 FIRST_RANK = GIB + mib(200)  # contexts of the engine's other processes, 0.3 to 0.7 GiB each, and its buffers
@@ -25,17 +26,34 @@ class OddRank:
     stage: tuple[GpuAccount, ...]
 
 
-def ranks_of(account: Account) -> list[GpuAccount]:
-    """The GPUs that carry the model and tell what the engine holds there."""
+def ranks_of(deployment: Deployment) -> list[GpuAccount]:
+    """The GPUs that hold one rank each, as far as the driver tells how much.
+
+    None where nothing says that they belong together, and none for an engine that gives devices what they
+    have room for.
+    """
+    account = deployment.account
+    if account is None or deployment.engine.engine == "llama_cpp":
+        return []
+    if account.plan is None and not _belong_together(deployment, account):
+        return []
     return [one for one in account.carriers if one.engine_bytes is not None]
 
 
-def odd_ranks(account: Account, *, engine: str) -> tuple[OddRank, ...]:
-    """All ranks that are out of line; none for an engine that gives devices what they have room for."""
-    ranks = ranks_of(account)
-    if len(ranks) < 2 or engine == "llama_cpp":
+def _belong_together(deployment: Deployment, account: Account) -> bool:
+    """Whether flags, the user or the driver say that the GPUs in use are one engine's."""
+    size = deployment.spec.tensor_parallel_size if deployment.spec is not None else None
+    owned = [one for one in account.carriers if any(holder.is_engine for holder in one.holders)]
+    return (size or 0) > 1 or len(deployment.wanted.gpus) > 1 or len(owned) > 1
+
+
+def odd_ranks(deployment: Deployment) -> tuple[OddRank, ...]:
+    """All ranks that are out of line, the farthest first."""
+    account, ranks = deployment.account, ranks_of(deployment)
+    if account is None or len(ranks) < 2:
         return ()
-    return tuple(odd for stage in _stages(account, ranks) for odd in _odd(stage))
+    found = [odd for stage in _stages(account, ranks) for odd in _odd(stage)]
+    return tuple(sorted(found, key=lambda odd: -abs(odd.more)))
 
 
 def _stages(account: Account, ranks: Sequence[GpuAccount]) -> list[Sequence[GpuAccount]]:

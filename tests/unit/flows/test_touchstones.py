@@ -1,17 +1,25 @@
 """The two touchstone cases replayed, whole and with one fault each: each fault has its finding."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from machine import Box, Worker
+from broken_cases import (
+    Change,
+    cold,
+    elsewhere,
+    empty,
+    foreign,
+    narrow,
+    spinning,
+    stale,
+    unreserved,
+    unseen,
+    verified,
+)
+from machine import Box
 from touchstones import BLOCKS, box_a, case_a, case_b, under_load
 
-from bringup.flows.reach import replayed
-from bringup.flows.verify import verify
-from bringup.transport.recording import save
 from bringup.units import mib
 from bringup.values.finding import Finding, Severity
 from bringup.values.host import CommandResult
@@ -19,14 +27,6 @@ from bringup.values.recording import Recording
 from bringup.values.report import Report
 
 MEMORY = ("gpu_set", "rank_balance", "memory_by_design", "headroom", "kv_capacity")
-
-
-def verified(recording: Recording, folder: Path, **wanted: object) -> Report:
-    """The report of a recording, through its file as `--from` reads it."""
-    recording = replace(recording, options={**recording.options, **wanted})
-    save(folder / "case.json.gz", recording)
-    request, world = replayed(folder / "case.json.gz")
-    return asyncio.run(verify(request, world)).report
 
 
 def memory(report: Report) -> dict[str, Finding]:
@@ -41,13 +41,6 @@ def loud(report: Report) -> dict[str, Finding]:
         for name, one in memory(report).items()
         if one.severity in (Severity.WARNING, Severity.FAILURE, Severity.UNKNOWN)
     }
-
-
-def card(box: Box, index: int, **changes: object) -> Box:
-    """The box with one card changed."""
-    return replace(
-        box, cards=tuple(replace(one, **changes) if one.index == index else one for one in box.cards)
-    )
 
 
 class TestCaseA:
@@ -111,52 +104,6 @@ class TestCaseB:
         assert "137.4 MiB of states" in capacity.summary
 
 
-Change = Callable[[Box], Box]
-
-
-def foreign(box: Box) -> Box:
-    """3 GiB of somebody else's on a card of case B, who is named. (In case A there is no room for it.)"""
-    box = card(box, 2, used_mib=78_369 + 3_072)
-    other = Worker(pid=999, card=2, mib=3_072, name="python3", is_engine=False)
-    return replace(box, workers=(*box.workers, other))
-
-
-def unseen(box: Box) -> Box:
-    """3 GiB more than the others on one card of case B, and nobody is named for it."""
-    return card(box, 2, used_mib=78_369 + 3_072)
-
-
-def cold(box: Box) -> Box:
-    """A card that should carry the model is in P8 at 32 W."""
-    box = card(box, 3, used_mib=3, watts=32.0, state="P8", generation=1)
-    return replace(box, workers=box.workers[:3])
-
-
-def stale(box: Box) -> Box:
-    """A process of an earlier run holds 20 GiB of a card that is meant to be idle."""
-    box = card(box, 5, used_mib=20_483, watts=40.0)
-    return replace(
-        box, workers=(*box.workers, Worker(pid=3_333, card=5, mib=20_480, name="python3", is_engine=False))
-    )
-
-
-def elsewhere(box: Box) -> Box:
-    """The engine sees cards 4 to 7 and runs there."""
-    cards = tuple(
-        replace(one, used_mib=3, watts=33.0, state="P8")
-        if one.index < 4
-        else replace(one, used_mib=96_721, watts=83.0, state="P1")
-        for one in box.cards
-    )
-    workers = tuple(replace(one, card=one.card + 4) for one in box.workers)
-    return replace(box, cards=cards, workers=workers, environment={"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
-
-
-def unreserved(box: Box) -> Box:
-    """The driver does not say what it keeps."""
-    return replace(box, cards=tuple(replace(one, reserved_mib=None) for one in box.cards))
-
-
 class TestFaults:
     """One fault each in a whole case."""
 
@@ -195,17 +142,7 @@ class TestFaults:
         assert "530 MiB are really left" in headroom.summary  # the driver's own figure of what is free
 
     def test_half_the_pool(self, tmp_path: Path) -> None:
-        def emptier(box: Box) -> Box:
-            return replace(
-                box,
-                cards=tuple(
-                    replace(one, used_mib=one.used_mib - 17_360) if one.index < 4 else one
-                    for one in box.cards
-                ),
-                workers=tuple(replace(one, mib=one.mib - 17_360) for one in box.workers),
-            )
-
-        found = loud(verified(case_a(emptier, blocks=BLOCKS // 2), tmp_path))
+        found = loud(verified(case_a(empty, blocks=BLOCKS // 2), tmp_path))
         assert set(found) == {"memory_by_design.pool"}
         assert "286,720 tokens, 50% of the" in found["memory_by_design.pool"].summary
 
@@ -241,6 +178,104 @@ def test_weights_come_from_the_engines_log_where_there_is_one(tmp_path: Path) ->
     assert [round(one.bytes / 2**30, 2) for one in weights] == [53.75, 53.76, 53.77, 53.78]
     assert "line 3: " in weights[2].words
     assert not loud(report)
+
+
+def remarks(report: Report) -> dict[str, str]:
+    """Severities of all findings that are not good, of whatever check, by id."""
+    return {one.id: one.severity.value for one in report.findings if one.severity is not Severity.OK}
+
+
+A_REMARKS = {"vision": "note", "headroom.tight": "note"}  # what the whole case A says
+B_REMARKS = {
+    "context_limit": "note",
+    "vision": "note",
+    "headroom": "note",
+    "cancel.after": "unknown",  # the answers are those of an engine that frees its places at once
+}
+
+
+class TestWholeReports:
+    """Each fault is said once, and nothing else is said for its sake."""
+
+    @pytest.mark.parametrize(
+        ("recording", "fault", "gone"),
+        [
+            (case_a(), {}, ()),
+            (case_a(share="0.90"), {"memory_by_design.more": "warning"}, ()),
+            (case_a(cold), {"gpu_set.wrong": "warning"}, ()),
+            (case_a(narrow), {"pcie_link.width": "warning"}, ()),
+            (case_a(spinning), {"utilisation": "warning"}, ()),
+            (case_a(stale), {}, ()),
+            (case_a(unreserved), {}, ()),
+            (case_a(empty, blocks=BLOCKS // 2), {"memory_by_design.pool": "warning"}, ("headroom.tight",)),
+        ],
+        ids=["whole", "share", "cold", "narrow", "spinning", "stale", "unreserved", "empty"],
+    )
+    def test_of_case_a(
+        self, tmp_path: Path, recording: Recording, fault: dict[str, str], gone: tuple[str, ...]
+    ) -> None:
+        usual = {name: severity for name, severity in A_REMARKS.items() if name not in gone}
+        assert remarks(verified(recording, tmp_path)) == usual | fault
+
+    @pytest.mark.parametrize("change", [cold, elsewhere])
+    def test_of_case_a_with_named_gpus(self, tmp_path: Path, change: Change) -> None:
+        report = verified(case_a(change), tmp_path, gpus=["0", "1", "2", "3"])
+        assert remarks(report) == A_REMARKS | {"gpu_set.wrong": "failure"}
+
+    @pytest.mark.parametrize(
+        ("change", "fault"),
+        [
+            (lambda box: box, {}),
+            (foreign, {"gpu_set.shared": "warning"}),
+            (unseen, {"rank_balance": "warning"}),
+        ],
+        ids=["whole", "foreign", "unseen"],
+    )
+    def test_of_case_b(self, tmp_path: Path, change: Change, fault: dict[str, str]) -> None:
+        assert remarks(verified(case_b(change), tmp_path)) == B_REMARKS | fault
+
+    def test_what_the_faults_say(self, tmp_path: Path) -> None:
+        assert warned(verified(case_a(narrow), tmp_path)) == {
+            "pcie_link.width": "GPU 2 linked by 4 of 16 lanes"
+        }
+        assert warned(verified(case_a(spinning), tmp_path)) == {
+            "utilisation": "GPUs 0-3 100 % busy at 140 W of 600 W in 7 of 7 samples"
+        }
+
+
+def kind(box: Box, name: str, **more: float | None) -> Box:
+    """The box with cards of another kind."""
+    full = f"NVIDIA RTX PRO 6000 Blackwell {name}"
+    return replace(box, cards=tuple(replace(one, name=full, **more) for one in box.cards))
+
+
+class TestPower:
+    """Watts by what the cards do, against the limit of their kind."""
+
+    def test_the_whole_box(self, tmp_path: Path) -> None:
+        report = verified(case_a(), tmp_path)
+        (power,) = [one for one in report.findings if one.id.startswith("power_state")]
+        # 84.30 + 84.49 + 82.39 + 81.89 and 34.31 + 33.58 + 33.58 + 32.60: with rounded means it is 466
+        assert power.summary == "4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W)"
+        assert power.severity is Severity.OK
+
+    @pytest.mark.parametrize("usual", [300.0, None])
+    def test_a_max_q_card_has_300_watts(self, tmp_path: Path, usual: float | None) -> None:
+        def change(box: Box) -> Box:
+            return kind(box, "Max-Q Workstation Edition", limit=300.0, usual_limit=usual)
+
+        report = verified(case_a(change), tmp_path)
+        assert remarks(report) == A_REMARKS
+        assert any("= 467 W (limit 300 W)" in one.summary for one in report.findings)
+
+    @pytest.mark.parametrize("usual", [600.0, None])
+    def test_a_server_card_with_300_watts_is_capped(self, tmp_path: Path, usual: float | None) -> None:
+        def change(box: Box) -> Box:
+            return kind(box, "Server Edition", limit=300.0, usual_limit=usual)
+
+        report = verified(case_a(change), tmp_path)
+        assert remarks(report) == A_REMARKS | {"power_state.cap": "note"}
+        assert any("capped to 300 W, of 600 W by default" in one.summary for one in report.findings)
 
 
 class TestUnderLoad:
