@@ -240,17 +240,19 @@ done 2>/dev/null
 
 # Resident and proportional memory of the families, each in one go: a rank more must not cost a process more.
 set -- $(printf '%s\n' "$shown" | awk '$1 == "family" { print "/proc/" $2 }')
-measure() { # WORD NAME FILE, of the processes in "$@"
-  word=$1 name=$2 file=$3; shift 3
+measure() { # FILE NAMES, of the processes in "$@"
+  file=$1 names=$2; shift 2
   for p in "$@"; do [ ! -r "$p/$file" ] || printf '%s/%s ' "$p" "$file"; done |
-    limited 5 xargs grep "^$name:" /dev/null 2>/dev/null |
-    sed -n "s|^/proc/\([0-9]*\)/$file:$name:[[:space:]]*\([0-9]\{1,\}\).*|$word \1 \2|p"
+    limited 5 xargs grep -E "^($names):" /dev/null 2>/dev/null | awk '
+      BEGIN {
+        word["VmRSS"] = "rss"; word["Pss"] = "pss"; word["VmSwap"] = "swap"; word["VmLck"] = "lock"
+        word["Threads"] = "threads"
+      }
+      { split($1, part, /[\/:]/) }
+      $2 ~ /^[0-9]+$/ { print word[part[5]], part[3], $2 }'
 }
-measure rss VmRSS status "$@"
-measure pss Pss smaps_rollup "$@"
-measure swap VmSwap status "$@"
-measure lock VmLck status "$@"
-measure threads Threads status "$@"
+measure status 'VmRSS|VmSwap|VmLck|Threads' "$@"
+measure smaps_rollup Pss "$@"
 """
 
 # What the engines may use and what they have used. A control group is told level by level: each may limit.
@@ -261,10 +263,12 @@ level() { # PID FOLDER NUMBER
     value=; { read -r value <"$2/$f"; } 2>/dev/null
     [ -z "$value" ] || echo "group $1 $3 $f $value"
   done
+  head="group $1 $3" folder=$2; set --
   for f in memory.stat memory.events memory.oom_control cpu.stat; do
-    [ ! -r "$2/$f" ] || awk -v head="group $1 $3" '
-      /^((total_)?(in)?active_file|oom_kill|nr_periods|nr_throttled) / { print head, $1, $2 }' "$2/$f"
+    [ ! -r "$folder/$f" ] || set -- "$@" "$folder/$f"
   done
+  [ $# -eq 0 ] || awk -v head="$head" '
+    /^((total_)?(in)?active_file|oom_kill|nr_periods|nr_throttled) / { print head, $1, $2 }' "$@"
 }
 groups() { # PID ROOT CONTROLLER: every level from the process's own up
   path=$(awk -v wanted="$3" '{
@@ -310,7 +314,8 @@ for p in $engines; do
     echo "box $p ${id%% *} $said"
   fi
   # What may hang with the process comes last.
-  policy=$(limited 2 head -n 1 "/proc/$p/numa_maps" | awk '{ print $2 }')
+  # Few bytes: the kernel counts the pages of each mapping that it prints.
+  policy=$(limited 2 head -c 64 "/proc/$p/numa_maps" | awk 'NR == 1 { print $2 }')
   [ -z "$policy" ] || echo "use $p policy $policy"
   room=$(limited 2 stat -f -c '%S %b %a' "/proc/$p/root/dev/shm/")
   [ -z "$room" ] || echo "use $p shm $room"
