@@ -141,7 +141,7 @@ def _finding(account: Account, room: _Room) -> Finding:
             Evidence(source="driver", text=_sum(room.one)),
             *((Evidence(source="rule", text=_upcoming_text(largest)),) if largest else ()),
         ),
-        fixes=_fixes(plan, room, severity),
+        fixes=_fixes(account, room, severity),
     )
 
 
@@ -239,11 +239,23 @@ def _action(account: Account, room: _Room, severity: Severity) -> str:
         )
     if severity in (Severity.NOTE, Severity.WARNING):
         value, freed = _lower(share, room)
+        lower = f"{share.flag} {value:.2f}"
+        if not _is_in_force(account, room):
+            lower = f"a {share.flag} lower by {share.value - value:.2f} than the one really in force"
         return (
-            f"{share.flag} {value:.2f} leaves {mib_text(room.left + freed)} and costs about "
+            f"{lower} leaves {mib_text(room.left + freed)} and costs about "
             f"{_tokens(plan, freed):,} tokens of cache; raise concurrency only together with that"
         )
     return "none"
+
+
+def _is_in_force(account: Account, room: _Room) -> bool:
+    """Whether the share that the flags name can be the one that the engine runs with."""
+    plan, held = account.plan, room.one.engine_bytes
+    if plan is None or held is None:
+        return True
+    others = account.task.gpus.used_by_others if account.task else 0
+    return held <= plan.smi_used_high - others + _LATE
 
 
 def _lower(share: Share, room: _Room) -> tuple[float, int]:
@@ -262,9 +274,12 @@ def _tokens(plan: LayoutPlan, size: int) -> int:
     return round(tokens / 100) * 100 * max(1, plan.layout.data_parallel)
 
 
-def _fixes(plan: LayoutPlan | None, room: _Room, severity: Severity) -> tuple[Fix, ...]:
+def _fixes(account: Account, room: _Room, severity: Severity) -> tuple[Fix, ...]:
+    plan = account.plan
     share = plan.share if plan else None
     if plan is None or share is None or severity not in (Severity.NOTE, Severity.WARNING):
+        return ()
+    if not _is_in_force(account, room):
         return ()
     if _surplus(plan, room) and severity is Severity.NOTE:
         low, high = share.reserve or (0, 0)

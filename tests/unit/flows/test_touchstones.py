@@ -80,6 +80,8 @@ class TestCaseA:
         assert set(found) == {"memory_by_design.more"}
         assert "4,385 MiB more than by design" in found["memory_by_design.more"].summary
         assert "0.95 would explain it" in found["memory_by_design.more"].action
+        tight = memory(verified(case_a(share="0.90"), tmp_path))["headroom.tight"]
+        assert "lower by 0.01 than the one really in force" in tight.action
 
 
 class TestCaseB:
