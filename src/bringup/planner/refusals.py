@@ -87,10 +87,15 @@ def _widths(layer: Layer, ranks: Spread) -> Iterator[Finding]:
         yield _refusal("shared", f"shared experts of {size} do not divide by {ranks.shared_experts} ranks")
 
 
+# Models whose merged matrices no engine checks. Source: SGLang 0.5.23 `models/mimo_v2.py`.
+_UNCHECKED = frozenset({"mimo_v2", "mimo_v2_flash"})
+
+
 def _blocks(model: ModelSpec, layer: Layer, ranks: Spread, rules: WeightRules) -> Iterator[Finding]:
     """Shards that cut through a block or group of the number format.
 
-    Source: vLLM 0.33.0 `quantization/utils/fp8_utils.py`, `validate_fp8_block_shape`.
+    Source: vLLM 0.33.0 `quantization/utils/fp8_utils.py`, `validate_fp8_block_shape`; `layers/linear.py`,
+    `_maybe_allow_fp8_block_shape_mismatch`.
     """
     if model.quantization is None:
         return
@@ -100,15 +105,19 @@ def _blocks(model: ModelSpec, layer: Layer, ranks: Spread, rules: WeightRules) -
         if isinstance(part, Matrix) and isinstance(full, Matrix) and part.may_be_quantised:
             form = format_of(part.names, model.quantization, is_expert=part.is_expert)
             if form is not None:
-                yield from _cut(part, full, form, rules)
+                yield from _cut(part, full, form, rules, is_checked=model.model_type not in _UNCHECKED)
 
 
-def _cut(part: Matrix, full: Matrix, form: Quantization, rules: WeightRules) -> Iterator[Finding]:
+def _cut(
+    part: Matrix, full: Matrix, form: Quantization, rules: WeightRules, *, is_checked: bool
+) -> Iterator[Finding]:
     rows, columns = _steps(form)
     name = ("expert's " if part.is_expert else "") + part.names[0].rsplit(".", 1)[-1]
     if part.is_expert and form.scheme == "fp8_block" and rules.pads_fp8_experts:
         return
-    if part.outputs != full.outputs and any(piece % rows for piece in part.outputs):
+    # The rows of merged matrices, queries with keys and values or gate with up, may end within a block.
+    may_end_within = len(part.outputs) > 1 and (rules.allows_cut_merges or not is_checked)
+    if not may_end_within and part.outputs != full.outputs and any(piece % rows for piece in part.outputs):
         size = next(piece for piece in part.outputs if piece % rows)
         yield _refusal(
             "block", f"`{name}`: {size} rows per rank are not whole blocks of {rows} ({form.scheme})"

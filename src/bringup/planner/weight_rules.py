@@ -62,6 +62,7 @@ class WeightRules:
     # repacked to bytes. None: the version is not known.
     has_float_scales: bool | None = False
     pads_fp8_experts: bool = True  # else an expert's shard must be whole scale blocks
+    allows_cut_merges: bool = True  # else each of several merged matrices must be whole scale blocks
     keeps_absorbed_latent: bool = True  # MLA: a dequantised copy of kv_b_proj stays
     redundant_experts: int = 0
     offloaded: int = 0  # bytes of each rank that live in host memory
@@ -104,6 +105,9 @@ def vllm_rules(
         rules = replace(rules, split_limit=20 * MIB)
     if known is not None and known < (0, 32, 0):
         rules = replace(rules, pads_fp8_experts=False)  # Source: vLLM 0.32.0 `fp8.py`
+    if known is not None and known < (0, 14, 0):
+        # guess: with MiMo-V2-Flash, whose keys need it. Source: vLLM 0.32.0 `linear.py`.
+        rules = replace(rules, allows_cut_merges=False)
     if is_rocm:
         return _rocm(rules, known)
     rules = replace(rules, **_card(compute_capability))
@@ -150,6 +154,7 @@ def sglang_rules(*, compute_capability: str | None = None, version: str | None =
         libraries=90 * MIB,
         libraries_high=500 * MIB,
         pads_fp8_experts=False,
+        allows_cut_merges=False,
     )
     if compute_capability in _UNIFIED:
         # "Free" is the host's available memory there: up to 0.25 GiB beside the segments on a DGX Spark.
