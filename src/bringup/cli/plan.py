@@ -79,7 +79,8 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
     divides is looked at, and the command to run is printed.
 
     \b
-    Exit codes: 0 fits - 1 fits, with warnings - 2 usage - 6 does not fit
+    Exit codes: 0 fits - 1 fits, with warnings - 2 usage - 3 hub or host not reachable
+    4 a file that cannot be read - 6 does not fit - 7 fits, with something unknown
     """
     engine_command = cast("tuple[str, ...]", ctx.obj or ())
     request = PlanRequest(

@@ -13,10 +13,12 @@ from bringup.engines import StartLogReader
 from bringup.errors import UsageError
 from bringup.parse.log_line import LogLine, read_lines
 from bringup.parse.log_starts import chosen_start, split_starts
+from bringup.units import MIB, bytes_text
 from bringup.values.start_log import StartLog
 
 _GZIP = b"\x1f\x8b"
 _SNIFFED = 65_536  # bytes that decide whether a file is text
+_MOST = 512 * MIB  # unpacked; guess: a start at the most talkative level writes some 10 MiB
 # Engines whose lines are known by sight and whose starts are not read.
 _UNREAD = {
     "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]"),
@@ -90,14 +92,17 @@ def read_log(path: Path) -> str:
     """The text of a log file, unpacked where it is gzip's.
 
     Raises:
-        UsageError: it cannot be read, holds nothing or is no text.
+        UsageError: it cannot be read, holds nothing, is no text or is larger than any start's log.
     """
     try:
-        raw = path.read_bytes()
-        if raw.startswith(_GZIP):
-            raw = gzip.decompress(raw)
+        raw = _bytes_of(path)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
+    if b"\0" not in raw[:_SNIFFED] and len(raw) > _MOST:
+        raise UsageError(
+            f"{path} has more than {bytes_text(_MOST)}",
+            hint="give the part from the first line of one start to its last",
+        )
     if not raw.strip():
         raise UsageError(f"{path} is empty", hint="give the engine's own output, from its first line on")
     if b"\0" in raw[:_SNIFFED]:
@@ -105,6 +110,16 @@ def read_log(path: Path) -> str:
             f"{path} is no text: it holds zero bytes", hint="give the engine's log, as it wrote it"
         )
     return raw.decode("utf-8", "replace")
+
+
+def _bytes_of(path: Path) -> bytes:
+    """What the file holds, unpacked, up to a little more than is taken."""
+    with path.open("rb") as file:
+        begin = file.read(_SNIFFED)
+        if begin.startswith(_GZIP):
+            with gzip.open(path) as unpacked:
+                return unpacked.read(_MOST + 1)
+        return begin if b"\0" in begin else begin + file.read(_MOST + 1)
 
 
 def _unknown(path: Path, lines: tuple[LogLine, ...]) -> UsageError:

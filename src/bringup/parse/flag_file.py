@@ -11,6 +11,7 @@ from bringup.errors import UsageError
 _ENTRY = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)\s*:(?:\s+(?P<value>.*))?")
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _FALSE = ("false", "no", "off")
+_QUOTED = 80  # characters of a line that is told
 _TRUE = ("true", "yes", "on")
 
 
@@ -38,7 +39,7 @@ def read_flag_file(text: str, *, source: str) -> dict[str, str]:
             continue
         match = _ENTRY.fullmatch(body)
         if match is None or (is_inner and not name):
-            raise UsageError(f"{source} line {number} is no `name: value`: {body}")
+            raise UsageError(f"{source} line {number} is no `name: value`: {body[:_QUOTED]}")
         if is_inner:
             nested.setdefault(name, {})[match["name"]] = _value(match["value"] or "")
             continue

@@ -150,11 +150,10 @@ def _find(name: str, catalogue: Sequence[CatalogueCard], *, has_memory: bool) ->
     if has_memory:
         return Card(name=name, memory_total=0, cuda_total=0, reserved=0)
     near = [row.card.name for row in catalogue if words & _words(row.card.name)][:6]
-    hint = f"near it: {', '.join(near)}" if near and not words <= _UNKNOWN else None
-    raise UsageError(
-        f"`{name}` is in no catalogue of GPUs",
-        hint=hint or "give its memory as nvidia-smi shows it with `--gpu-memory-mib N`",
-    )
+    hint = "give its memory as nvidia-smi shows it with `--gpu-memory-mib N`"
+    if near and not words <= _UNKNOWN:
+        hint = f"near it: {', '.join(near)}; of another card {hint}"
+    raise UsageError(f"`{name}` is in no catalogue of GPUs", hint=hint)
 
 
 def power_limit_of(name: str, catalogue: Sequence[CatalogueCard]) -> float | None:

@@ -9,20 +9,25 @@ from bringup.units import GIB, MIB
 
 _FIRST_READ = 16 * MIB  # of a GGUF file; a header with a large vocabulary has about 10 MiB
 _MOST = GIB
+_MOST_TEXT = 128 * MIB  # guess: the largest index has about 10 MiB
 
 
 def read_text(path: Path) -> str:
     """The text of a small file.
 
     Raises:
-        UsageError: not there, not readable, no text.
+        UsageError: not there, not readable, no text, or far larger than any config.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            raw = file.read(_MOST_TEXT + 1)
+        if len(raw) <= _MOST_TEXT:
+            return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"`{path}` is no text: {error.reason}") from None
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}") from None
+    raise UsageError(f"`{path}` has more than {_MOST_TEXT // MIB} MiB: no config or index has")
 
 
 def text_or_none(path: Path) -> str | None:
