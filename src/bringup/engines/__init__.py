@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bringup.parse.json_value import Json
 from bringup.parse.log_line import LogLine
 from bringup.parse.proxy import proxies_in_front
 from bringup.values.engine import EngineSpec, EngineStatus
@@ -44,6 +45,8 @@ class EngineMemory:
     plan: Callable[[PlanTask], Plan]
     draft: Callable[[EngineSpec], str | None] | None = None  # the draft model of its own that a command loads
     on_host: Callable[[HostTask], HostPlan | None] | None = None  # on a processor
+    # Fields of the model's config that the command sets.
+    config_changes: Callable[[EngineSpec], Mapping[str, Json]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bringup.errors import BringupError, UnreadableAnswer, UsageError
 from bringup.parse import model_catalogue
+from bringup.parse.config_changes import changed
 from bringup.parse.gguf_model import gguf_config
 from bringup.parse.hf_config import read_config
 from bringup.parse.json_value import Json, read_json
@@ -31,6 +32,7 @@ from bringup.values.finding import Evidence, Finding, Severity
 from bringup.values.model import ModelSpec, Tensor
 
 _HUB_ID = re.compile(r"^[\w.-]+(?:/[\w.-]+)?$")
+_FILES = (".gguf", ".json", ".safetensors")  # what no hub id ends with, and a missing file does
 _INDEX = "model.safetensors.index.json"
 _QUANTIZATION = "hf_quant_config.json"
 _SPLIT = re.compile(r"^(?P<series>.*)-\d{5}-of-(?P<count>\d{5})\.gguf$")
@@ -46,41 +48,45 @@ class HubPlace:
 
 
 def find_model(
-    name: str | None, *, config_file: Path | None = None, place: HubPlace | None = None
+    name: str | None,
+    *,
+    config_file: Path | None = None,
+    place: HubPlace | None = None,
+    changes: Mapping[str, Json] | None = None,
 ) -> ModelSpec:
-    """The model that a name, a path or a config file stands for.
+    """The model that a name, a path or a config file stands for, with the command's `changes` of its config.
 
     Raises:
         UsageError: nothing of that name, or a file that is not what it should be.
         UnreadableAnswer: a weight file whose header cannot be read.
         HostError: the hub had to be asked and did not answer.
     """
-    place = place or HubPlace()
+    place, changes = place or HubPlace(), changes or {}
     if config_file is not None:
-        return _from_config(config_file, name=name or config_file.stem)
+        return _from_config(config_file, changes, name=name or config_file.stem)
     if not name:
         raise UsageError("which model?", hint="give MODEL, or the engine's command line after `--`")
     path = Path(name).expanduser()
     if path.exists():
-        return _from_path(path)
-    return _from_hub(name, place)
+        return _from_path(path, changes)
+    return _from_hub(name, place, changes)
 
 
-def _from_path(path: Path) -> ModelSpec:
+def _from_path(path: Path, changes: Mapping[str, Json]) -> ModelSpec:
     if path.is_dir():
-        return _from_folder(path, name=str(path))
+        return _from_folder(path, changes, name=str(path))
     if path.suffix == ".gguf":
         return _from_gguf(path)
     if path.suffix == ".json":
-        return _from_config(path, name=path.parent.name or path.stem)
+        return _from_config(path, changes, name=path.parent.name or path.stem)
     raise UsageError(
         f"`{path}` is no model folder, no config.json and no GGUF file",
         hint="give the folder that the config.json is in",
     )
 
 
-def _from_config(path: Path, *, name: str) -> ModelSpec:
-    config = _object(read_text(path), str(path))
+def _from_config(path: Path, changes: Mapping[str, Json], *, name: str) -> ModelSpec:
+    config = changed(_object(read_text(path), str(path)), changes)
     quant_file = _quant_file(path.parent) if path.name == "config.json" else None
     return _completed(config, name=name, source=str(path), quant_file=quant_file)
 
@@ -101,7 +107,9 @@ def _judged(model: ModelSpec) -> ModelSpec:
     return replace(model, missing_parameters=missing_parameters(model))
 
 
-def _from_folder(folder: Path, *, name: str, are_weights_due: bool = True) -> ModelSpec:
+def _from_folder(
+    folder: Path, changes: Mapping[str, Json], *, name: str, are_weights_due: bool = True
+) -> ModelSpec:
     """A folder as a hub repository has it. In a cache the weights need not be there."""
     text = text_or_none(folder / "config.json")
     source = str(folder / "config.json")
@@ -109,7 +117,8 @@ def _from_folder(folder: Path, *, name: str, are_weights_due: bool = True) -> Mo
         text, source = text_or_none(folder / "params.json"), str(folder / "params.json")
     if text is None:
         return _from_bare_folder(folder)
-    model = _completed(_object(text, source), name=name, source=source, quant_file=_quant_file(folder))
+    config = changed(_object(text, source), changes)
+    model = _completed(config, name=name, source=source, quant_file=_quant_file(folder))
     return _with_headers(model, folder, are_weights_due=are_weights_due)
 
 
@@ -228,33 +237,36 @@ def _gguf_name(path: Path) -> str:
     return _series(path.name).removesuffix(".gguf")
 
 
-def _from_hub(name: str, place: HubPlace) -> ModelSpec:
+def _from_hub(name: str, place: HubPlace, changes: Mapping[str, Json]) -> ModelSpec:
     is_id = bool(_HUB_ID.match(name)) and not name.startswith(".")
     if is_id:
         folder = hub.cached_folder(name, revision=place.revision, cache=place.cache)
         if folder is not None:
-            model = _from_folder(folder, name=name, are_weights_due=False)
+            model = _from_folder(folder, changes, name=name, are_weights_due=False)
             return replace(model, source=f"hub cache, {model.source}")
     entry = model_catalogue.find_model(name, load_models())
     if entry is not None and (is_id or entry.parameters is not None):
-        return _from_catalogue(name, entry)
-    if not is_id:
+        return _from_catalogue(name, entry, changes)
+    if not is_id or Path(name).suffix in _FILES or Path(name).is_symlink():
         raise UsageError(f"`{name}` is no file or folder here, and no hub id", hint="check the path")
-    return _fetched(name, place)
+    return _fetched(name, place, changes)
 
 
-def _from_catalogue(name: str, entry: CatalogueModel) -> ModelSpec:
-    model = read_config(entry.config, name=name, source=f"catalogue: {entry.source}")
+def _from_catalogue(name: str, entry: CatalogueModel, changes: Mapping[str, Json]) -> ModelSpec:
+    config = changed(entry.config, changes)
+    model = read_config(config, name=name, source=f"catalogue: {entry.source}")
     notes = list(model.notes)
     if name.lower() != entry.name.lower():
         notes.append(f"`{name}` is not on this machine: taken for {entry.name} of the catalogue")
     if entry.note:
         notes.append(entry.note)
-    found = replace(model, origin="catalogue", parameters=entry.parameters, notes=tuple(notes))
+    found = replace(
+        model, origin="catalogue", parameters=None if changes else entry.parameters, notes=tuple(notes)
+    )
     return _judged(found)
 
 
-def _fetched(name: str, place: HubPlace) -> ModelSpec:
+def _fetched(name: str, place: HubPlace, changes: Mapping[str, Json]) -> ModelSpec:
     """A model of the hub: its config, and the headers of its weight files where they can be had."""
     files = hub.list_files(name, revision=place.revision, endpoint=place.endpoint)
     config = next((file for file in ("config.json", "params.json") if file in files), None)
@@ -264,7 +276,7 @@ def _fetched(name: str, place: HubPlace) -> ModelSpec:
             hint="for a repository of GGUF files download one and give its path",
         )
     model = read_config(
-        _fetch(name, config, place),
+        changed(_fetch(name, config, place), changes),
         name=name,
         source=f"hub: {name}",
         quant_file=_fetch(name, _QUANTIZATION, place) if _QUANTIZATION in files else None,

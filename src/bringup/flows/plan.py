@@ -14,6 +14,7 @@ from bringup.flows.model_source import find_model
 from bringup.parse.flag_file import read_flag_file
 from bringup.parse.gpu_name import read_gpus
 from bringup.transport.catalogue import load_cards
+from bringup.transport.model_files import read_text
 from bringup.units import mib
 from bringup.values.engine import EngineSpec
 from bringup.values.model import ModelSpec
@@ -69,7 +70,9 @@ def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[Engin
     """
     memory, spec = engine_of(request)
     name = request.model or spec.model if prefers_model else spec.model or request.model
-    model = find_model(name, config_file=request.config_file)
+    changes = memory.config_changes(spec) if memory.config_changes else None
+    model = find_model(name, config_file=request.config_file, changes=changes)
+    _refuse_without_heads(model)
     if not request.argv and request.engine is None and model.source.endswith(".gguf"):
         memory, spec = _memory("llama_cpp"), replace(spec, engine="llama_cpp")
     gpus = _gpus(request)
@@ -86,6 +89,15 @@ def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[Engin
         draft_fault=fault,
     )
     return memory, task
+
+
+def _refuse_without_heads(model: ModelSpec) -> None:
+    """A config that gives the sizes of no layer's attention or state says nothing of weights or cache."""
+    if all(layer.attention is None and layer.state is None for layer in model.layers):
+        raise UsageError(
+            f"the config of `{model.name}` gives no attention heads ({model.source})",
+            hint="give the model's whole config.json with `--model-config FILE`",
+        )
 
 
 def _measured(path: Path | None) -> StartLog | None:
@@ -180,7 +192,7 @@ def _with_file(spec: EngineSpec, flags: ModuleType) -> EngineSpec:
     name = spec.flags.get("--config")
     if not name or not hasattr(flags, "with_settings"):
         return spec
-    settings = read_flag_file(_read(Path(name)), source=name)
+    settings = read_flag_file(read_text(Path(name)), source=name)
     return cast("EngineSpec", flags.with_settings(spec, settings))
 
 
@@ -214,10 +226,3 @@ def _seen_gpus(request: PlanRequest) -> Gpus:
         card = replace(seen.card, cuda_total=mib(request.cuda_memory_mib), is_cuda_total_measured=True)
         seen = replace(seen, card=card)
     return replace(seen, used_by_others=mib(request.gpu_used_mib)) if request.gpu_used_mib else seen
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None

@@ -70,7 +70,11 @@ def read_config(
     notes = _filled_notes(_language_part(whole), fields, extra)
     layers = _layer_count(fields, model_type)
     hidden, vocabulary = fields.number(*_HIDDEN), fields.number(*_VOCABULARY)
-    lacking = [word for word, found in zip(_NEEDED, (layers, hidden, vocabulary), strict=True) if not found]
+    lacking = [
+        word
+        for word, found in zip(_NEEDED, (layers, hidden, vocabulary), strict=True)
+        if not found or found < 0
+    ]
     if lacking or not layers or not hidden or not vocabulary:
         raise UsageError(
             f"the config of `{name}` gives no {', no '.join(lacking)} ({source})",

@@ -270,3 +270,34 @@ def test_a_length_above_the_pool_names_the_longest_that_fits(run, folder):
     command = (*command, "--max-model-len", fits)
     code, _, _ = run("--model-config", folder / "config.json", "--json", "--", *command)
     assert code in (EXIT_OK, EXIT_FINDINGS)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_config_of_no_layers(run, tmp_path, size):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "num_hidden_layers": size}))
+    code, _, err = run("--", "vllm", "serve", tmp_path)
+    assert (code, "gives no layers" in err) == (EXIT_USAGE, True)
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "config.json"])
+def test_a_file_that_is_not_there_is_not_asked_for_at_the_hub(run, name):
+    code, _, err = run(name)
+    assert (code, f"`{name}` is no file" in err) == (EXIT_USAGE, True)
+
+
+def test_a_config_far_too_large_is_not_read(run, tmp_path):
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(8_000_000_000)  # holes: takes no room
+    for words in (("--model-config", path), ("--", "vllm", "serve", "Qwen/Qwen3-8B", "--config", path)):
+        code, _, err = run(*words)
+        assert (code, "more than 128 MiB" in err) == (EXIT_USAGE, True)
+
+
+def test_a_line_of_a_flag_file_is_quoted_shortly(run, tmp_path):
+    path = tmp_path / "serve.yaml"
+    path.write_text("[" * 100_000)
+    code, _, err = run("--", "vllm", "serve", "Qwen/Qwen3-8B", "--config", path)
+    assert code == EXIT_USAGE
+    assert len(err) < 500

@@ -238,6 +238,45 @@ def test_the_cache_is_what_was_asked_for_in_bytes() -> None:
     assert "settings.kv_cache_memory" in ids(plan, Severity.NOTE)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["--kv-cache-memory-bytes 500G", "--kv-cache-memory-bytes 1T", "--num-gpu-blocks-override 3000000"],
+)
+def test_refuses_a_cache_given_larger_than_the_card(line: str) -> None:
+    plan = planned(line, model=SMALL)
+    assert not plan.fits
+    [finding] = [one for one in plan.findings if one.severity is Severity.FAILURE]
+    assert finding.id == "memory.too_much"
+    smaller = line.rsplit(" ", 1)[0] + f" {finding.fixes[0].new}"
+    assert planned(smaller, model=SMALL).fits
+
+
+def test_says_what_the_given_blocks_hold_where_one_request_needs_more() -> None:
+    plan = planned("--num-gpu-blocks-override 100 --max-model-len 131072", model=SMALL)
+    [finding] = [one for one in plan.findings if one.severity is Severity.FAILURE]
+    # 100 blocks of 16 tokens x 2 x 16 layers x 8 heads x 64 x 2 B
+    assert finding.id == "kv.max_model_len"
+    assert "50.0 MiB is there" in finding.summary
+
+
+def test_a_share_of_nothing_is_refused_not_replaced() -> None:
+    plan = planned("--gpu-memory-utilization 0", model=SMALL)
+    assert "settings.gpu_memory_utilization" in ids(plan, Severity.FAILURE)
+
+
+@pytest.mark.parametrize("version", ["0.13.0", "0.14.0"])
+def test_merged_rows_may_end_within_a_scale_block_since_0_14(version: str) -> None:
+    # 8 heads of keys on 8 ranks: 96 rows each, of blocks of 128
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, head_dim=96, v_head_dim=128))
+        for layer in MINIMAX.layers
+        if layer.attention is not None
+    )
+    model = replace(MINIMAX, layers=layers, name="other")
+    plan = planned("-tp 8 --enable-expert-parallel", model=model, count=8, version=version)
+    assert plan.fits is (version == "0.14.0")
+
+
 def test_refuses_when_others_leave_less_than_the_share() -> None:
     plan = planned("", model=SMALL, used=20 * GIB)
     assert not plan.fits

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bringup.errors import HostError, UsageError
+from bringup.errors import EXIT_FINDINGS, HostError, UsageError
 from bringup.flows.host_gpus import gpus_as_seen
 from bringup.flows.plan import ENGINES, PlanRequest, plan
 from bringup.transport.catalogue import load_cards
 from bringup.units import MIB
+from bringup.values.finding import Severity
 from bringup.values.host import Gpu
 from bringup.values.plan import Plan
 
@@ -200,3 +201,85 @@ def test_a_draft_model_is_looked_for_beside_the_model(config: Path, tmp_path: Pa
     assert more == pytest.approx(2 * numbers, rel=0.03)
     assert "weights.draft_model" in {one.id for one in lost.layouts[0].findings}
     assert "weights.draft_model" not in {one.id for one in found.layouts[0].findings}
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        ("vllm serve org/m --tensor-parallel-size $TP", "--tensor-parallel-size"),
+        ("vllm serve org/m --tensor-parallel-size 0", "--tensor-parallel-size"),
+        ("vllm serve org/m --gpu-memory-utilization nan", "--gpu-memory-utilization"),
+        ("vllm serve org/m --gpu-memory-utilization 0,9", "--gpu-memory-utilization"),
+        ("vllm serve org/m --cpu-offload-gb much", "--cpu-offload-gb"),
+        ("vllm serve org/m --max-model-len 1e4", "--max-model-len"),
+        ("vllm serve org/m --compilation-config {mode:3", "--compilation-config"),
+        ("sglang serve org/m --tp x", "--tensor-parallel-size"),
+        ("sglang serve org/m --mem-fraction-static nan", "--mem-fraction-static"),
+        ("llama-server -hf org/m -c many", "--ctx-size"),
+        ("llama-server -hf org/m -sm rows", "--split-mode"),
+        ("trtllm-serve org/m --tp_size x", "--tp_size"),
+        ("trtllm-serve org/m --kv_cache_free_gpu_memory_fraction inf", "--kv_cache_free_gpu_memory_fraction"),
+    ],
+)
+def test_a_value_that_the_engine_would_refuse_is_told(config: Path, line: str, flag: str) -> None:
+    found = plan(request(config, line, engine_version=None))
+    [finding] = [one for one in found.layouts[0].findings if one.id == "flags.value"]
+    assert finding.severity is Severity.FAILURE
+    assert f"`{flag}` takes" in finding.summary
+    assert found.exit_code == EXIT_FINDINGS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve org/m --max-model-len 32k --max-num-batched-tokens 8K --kv-cache-memory-bytes 4G",
+        "vllm serve org/m --max-model-len -1 -O3 -cc.mode 3 --limit-mm-per-prompt image=1",
+        "vllm serve org/m --max-model-len auto --compilation-config 3 --cpu-offload-gb 0.5",
+        "sglang serve org/m --chunked-prefill-size -1 --mem-fraction-static 0.8",
+        "llama-server -hf org/m -ngl all -np -1 -ts 3,1 -fa on -c 0",
+        "llama-server -hf org/m -ngl 99 -fa -c 4096",
+        "trtllm-serve org/m --kv_cache_free_gpu_memory_fraction 0.85",
+    ],
+)
+def test_a_value_that_the_engine_takes_is_not_told(config: Path, line: str) -> None:
+    found = plan(request(config, line, engine_version=None))
+    assert [one.summary for one in found.layouts[0].findings if one.id == "flags.value"] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'vllm serve org/m --hf-overrides {"num_hidden_layers":4}',
+        "vllm serve org/m --hf-overrides.num_hidden_layers 4",
+        'vllm serve org/m --hf-overrides {"text_config":{"num_hidden_layers":4}}',
+        'sglang serve org/m --json-model-override-args {"num_hidden_layers":4}',
+    ],
+)
+def test_fields_of_the_config_that_the_command_sets_count(config: Path, line: str) -> None:
+    engine = line.split(maxsplit=1)[0]
+    whole = plan(request(config, f"{engine} serve org/m", engine_version=None)).layouts[0]
+    found = plan(request(config, line, engine_version=None)).layouts[0]
+    assert found.kv.bytes_per_token == pytest.approx(whole.kv.bytes_per_token / 4, rel=0.01)
+    assert found.weights_bytes < whole.weights_bytes
+
+
+def test_a_stretched_rope_on_the_command_line_allows_longer_requests(config: Path) -> None:
+    longer = "--max-model-len 262144 --hf-overrides"
+    rope = '{"rope_parameters":{"rope_type":"yarn","factor":2.0,"original_max_position_embeddings":131072}}'
+    assert "settings.max_model_len" in {
+        one.id for one in plan(request(config, f"vllm serve org/m {longer} {{}}")).layouts[0].findings
+    }
+    assert plan(request(config, f"vllm serve org/m {longer} {rope}")).fits
+
+
+def test_a_config_without_heads_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "num_attention_heads": 0}))
+    with pytest.raises(UsageError, match="no attention heads"):
+        plan(request(path))
+
+
+def test_a_card_in_no_catalogue_is_told_what_helps() -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(request(None, "vllm serve Qwen/Qwen3-8B", gpus="RTX 2080 Ti"))
+    assert "--gpu-memory-mib" in (caught.value.hint or "")

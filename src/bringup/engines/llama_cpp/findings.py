@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from bringup.engines.llama_cpp.devices import Spread
 from bringup.engines.llama_cpp.flag_names import KNOWN
+from bringup.engines.llama_cpp.flag_values import WANTS
 from bringup.engines.llama_cpp.settings import Settings
+from bringup.parse.flag_values import value_findings
 from bringup.units import bytes_text
 from bringup.values.engine import EngineSpec
 from bringup.values.finding import Finding, Fix, Severity
@@ -34,6 +36,7 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *_on_host(account),
         *_no_file(account),
         *flag_findings(account.task.spec),
+        *value_findings("llama-server", account.task.spec.flags, WANTS),
     )
 
 

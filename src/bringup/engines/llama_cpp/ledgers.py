@@ -33,9 +33,10 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
     low = task.gpus.used_by_others + context_memory().low + device.weights + device.cache + device.compute.low
     high = low - device.compute.low + device.compute.high + context_memory().high - context_memory().low
     context = task.context or kv.longest_context or settings.context
+    starts = worst(tuple(one for one in findings if not one.id.startswith("flags."))) is not Severity.FAILURE
     return LayoutPlan(
         layout=_layout(settings),
-        fits=worst(findings) is not Severity.FAILURE,
+        fits=starts,
         weights_bytes=max(one.weights for one in held.devices),
         kv=kv,
         smi_used_low=low,

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bringup.engines.sglang.flag_names import KNOWN
+from bringup.engines.sglang.flag_values import WANTS
 from bringup.engines.sglang.flag_versions import had, lacks
 from bringup.engines.sglang.settings import Settings
+from bringup.parse.flag_values import value_findings
 from bringup.planner.kv_sglang import SglangPools
 from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
@@ -48,6 +50,7 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *_contradictions(account),
         *_formats(account),
         *flag_findings(account.task.spec, account.settings.version),
+        *value_findings("SGLang", account.task.spec.flags, WANTS),
         *others,
     )
 

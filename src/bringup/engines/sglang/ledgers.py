@@ -16,8 +16,9 @@ from bringup.engines.sglang.drafts import late_drafter, loaded_weights, with_dra
 from bringup.engines.sglang.findings import Account, findings_of
 from bringup.engines.sglang.fraction import AFTER_0_5_12, NEWEST
 from bringup.engines.sglang.measured import measured_free, measured_parts
-from bringup.engines.sglang.settings import Settings, draft_name, graph_count, number, settings_of
+from bringup.engines.sglang.settings import Settings, draft_name, graph_count, settings_of
 from bringup.parse.command_line import whole_number
+from bringup.parse.flag_values import finite_number
 from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
@@ -235,7 +236,7 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         encoder_is_sharded="--mm-enable-dp-encoder" not in flags,
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=whole_number(flags.get("--ep-num-redundant-experts")) or 0,
-        offloaded=round((number(flags.get("--cpu-offload-gb")) or 0) * GIB),
+        offloaded=round(max(0.0, finite_number(flags.get("--cpu-offload-gb")) or 0.0) * GIB),
         offload=_layer_offload(flags),
         lora_slots=(whole_number(flags.get("--max-loras-per-batch")) or 8) if has_lora else 0,
         lora_rank=whole_number(flags.get("--max-lora-rank")) or 16,
@@ -268,9 +269,9 @@ def pool_rules(task: PlanTask, settings: Settings) -> SglangRules:
         compute_capability=task.gpus.card.compute_capability,
         attention_backend=flags.get("--attention-backend"),
         page_tokens=settings.page_tokens,
-        window_share=number(flags.get("--swa-full-tokens-ratio")),
+        window_share=finite_number(flags.get("--swa-full-tokens-ratio")),
         has_window_pool="--disable-hybrid-swa-memory" not in flags,
-        state_ratio=number(flags.get("--mamba-full-memory-ratio")),
+        state_ratio=finite_number(flags.get("--mamba-full-memory-ratio")),
         state_dtype=flags.get("--mamba-ssm-dtype"),
         state_slots=slots,
         max_total_tokens=whole_number(flags.get("--max-total-tokens")),

@@ -5,7 +5,7 @@ from bringup.engines.sglang.choose import choose
 from bringup.engines.sglang.fraction import NEWEST
 from bringup.engines.sglang.ledgers import plan_layout
 from bringup.engines.sglang.on_host import on_host
-from bringup.engines.sglang.settings import draft_name
+from bringup.engines.sglang.settings import config_changes, draft_name
 from bringup.planner.choice import Choice
 from bringup.planner.kv_versions import Version, read_version
 from bringup.values.finding import Finding, Severity
@@ -66,4 +66,4 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-MEMORY = EngineMemory(plan=plan_task, draft=draft_name, on_host=on_host)
+MEMORY = EngineMemory(plan=plan_task, draft=draft_name, on_host=on_host, config_changes=config_changes)

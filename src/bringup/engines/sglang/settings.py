@@ -18,7 +18,8 @@ from bringup.engines.sglang.fraction import (
     vision_config,
 )
 from bringup.parse.command_line import whole_number
-from bringup.parse.json_value import Json, float_at, text_at
+from bringup.parse.flag_values import finite_number
+from bringup.parse.json_value import Json, float_at, json_or_none, text_at
 from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
 from bringup.values.engine import EngineSpec
@@ -94,7 +95,7 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         vision=vision,
     )
     automatic, words = automatic_fraction(card, reserve)
-    given = number(flags.get("--mem-fraction-static"))
+    given = finite_number(flags.get("--mem-fraction-static"))
     length = default_length(model)
     return Settings(
         version=version,
@@ -120,6 +121,12 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         draft_layers=_draft_layers(flags, method, model),
         flags=flags,
     )
+
+
+def config_changes(spec: EngineSpec) -> dict[str, Json]:
+    """Fields of the model's config that the command line sets."""
+    changes = json_or_none(spec.flags.get("--json-model-override-args", ""))
+    return dict(changes) if isinstance(changes, dict) else {}
 
 
 def layout_of(spec: EngineSpec) -> tuple[Layout, int]:
@@ -159,14 +166,6 @@ def default_length(model: ModelSpec) -> int:
     if (text_at(rope, "rope_type") or text_at(rope, "type")) in ("llama3", "mrope", "default"):
         return positions
     return int(positions * factor)
-
-
-def number(text: str | None) -> float | None:
-    """The number that a flag's value states, or None."""
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def graph_count(settings: Settings, running: int) -> int:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bringup.engines.tensorrt_llm.flag_names import KNOWN
+from bringup.engines.tensorrt_llm.flag_values import WANTS
 from bringup.engines.tensorrt_llm.settings import Settings
+from bringup.parse.flag_values import value_findings
 from bringup.planner.weights import Weights
 from bringup.units import bytes_text
 from bringup.values.engine import EngineSpec
@@ -42,6 +44,7 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *_formats(account),
         *_engine(account),
         *flag_findings(account.task.spec),
+        *value_findings("TensorRT-LLM", account.task.spec.flags, WANTS),
         *others,
         _not_measured(),
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bringup.parse.command_line import whole_number
+from bringup.parse.flag_values import finite_number
 from bringup.parse.json_value import Json, bool_at, float_at, int_at, json_or_none, text_at
 from bringup.values.engine import EngineSpec
 from bringup.values.model import ModelSpec
@@ -66,7 +67,7 @@ def settings_of(spec: EngineSpec, model: ModelSpec, card: Card) -> Settings:
         model_length=length,
         batch=whole_number(flags.get("--max_batch_size")) or _BATCH,
         step_tokens=whole_number(flags.get("--max_num_tokens")) or _TOKENS,
-        fraction=fraction if fraction is not None else (_number(given) or _FRACTION),
+        fraction=next((one for one in (fraction, finite_number(given)) if one is not None), _FRACTION),
         cache_dtype=_cache_dtype(flags, cache, model),
         max_tokens=int_at(cache, "max_tokens"),
         block_tokens=int_at(cache, "tokens_per_block") or _block(model, card),
@@ -85,13 +86,6 @@ def _keys(flags: Mapping[str, str], name: str) -> dict[str, Json]:
 
 def _size(flags: Mapping[str, str], name: str) -> int:
     return whole_number(flags.get(name)) or 1
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def _cache_dtype(flags: Mapping[str, str], cache: dict[str, Json], model: ModelSpec) -> str:

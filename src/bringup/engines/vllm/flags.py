@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from bringup.engines.vllm.flag_names import FLAGS, SHORT, Kind
 from bringup.parse.command_line import Grammar, Program, arguments_of, read_arguments, whole_number
 from bringup.parse.json_value import Json, json_or_none
-from bringup.units import GIB, KIB, MIB
+from bringup.units import GIB, KIB, MIB, TIB
 from bringup.values.engine import EngineSpec
 
 _PROGRAM = Program(
@@ -32,8 +32,9 @@ _GRAMMAR = Grammar(
 # Names that vLLM takes for another flag.
 _SAME = {"--device-memory-utilization": "--gpu-memory-utilization"}
 _PORT = 8000
-_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgG]?)")
-_UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "K": KIB, "M": MIB, "G": GIB}
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgGtT]?)")
+_DECIMAL = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+_UNITS = {**_DECIMAL, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
 _ASSIGNMENT = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 _LEVEL = re.compile(r"-O(\d)")
 

@@ -178,7 +178,6 @@ def kv_rules(settings: Settings, gpus: Gpus, task: PlanTask) -> KvRules:
     speculation = settings.speculation
     draft = speculation.tokens if speculation else 0
     block = flags.get("--block-size", "")
-    override = flags.get("--num-gpu-blocks-override", "")
     return KvRules(
         version=settings.version,
         cache_dtype=settings.kv_cache_dtype,
@@ -200,7 +199,7 @@ def kv_rules(settings: Settings, gpus: Gpus, task: PlanTask) -> KvRules:
         attention_backend=flags.get("--attention-backend")
         or task.spec.environment.get("VLLM_ATTENTION_BACKEND"),
         skip_layers=tuple(flags.get("--kv-cache-dtype-skip-layers", "").split()),
-        blocks_override=int(override) if override.isdigit() else None,
+        blocks_override=settings.blocks_given,
         stage_layers=stage_partition(task.spec, len(task.model.layers), layout_of(task.spec)) or (),
     )
 
@@ -296,6 +295,8 @@ def _origin(need: StageNeed, part: str) -> Origin:
 
 def _pool(stage: Stage, pool: int, settings: Settings) -> Estimate:
     words = f"{settings.utilization:g} x CUDA total - {stage.charged:,} B, in whole blocks"
+    if settings.blocks_given is not None:
+        return exact(pool, f"--num-gpu-blocks-override {settings.blocks_given:,} x bytes of a block")
     if settings.kv_cache_memory_bytes is not None:
         words = f"--kv-cache-memory-bytes {settings.kv_cache_memory_bytes:,}, in whole blocks"
     return Estimate(bytes=pool, low=min(pool, max(0, stage.low)), high=max(pool, stage.high), formula=words)
@@ -312,7 +313,7 @@ def _smi_used(stage: Stage, pool: int, settings: Settings, gpus: Gpus, requested
     low = base_low + need.weights.low + need.late.low + pool + need.graphs.low
     charged = need.graphs_charged.low if settings.charges_graphs else 0
     high = base_high + requested + max(0, need.graphs.high - charged) + _BEYOND_BUDGET
-    if settings.kv_cache_memory_bytes is not None:
+    if settings.kv_cache_memory_bytes is not None or settings.blocks_given is not None:
         taken = need.weights.high + need.late.high + need.activations.high + need.graphs.high
         high = base_high + taken + pool + _BEYOND_BUDGET
     most = gpus.card.cuda_total

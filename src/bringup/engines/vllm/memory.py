@@ -4,7 +4,7 @@ from bringup.engines import EngineMemory
 from bringup.engines.vllm.choose import choose
 from bringup.engines.vllm.ledgers import plan_layout
 from bringup.engines.vllm.on_host import on_host
-from bringup.engines.vllm.settings import draft_name
+from bringup.engines.vllm.settings import config_changes, draft_name
 from bringup.planner.choice import Choice
 from bringup.planner.kv_versions import NEWEST, Version, read_version
 from bringup.values.finding import Finding, Severity
@@ -65,4 +65,4 @@ def version_findings(text: str | None, version: Version | None) -> tuple[Finding
     )
 
 
-MEMORY = EngineMemory(plan=plan_task, draft=draft_name, on_host=on_host)
+MEMORY = EngineMemory(plan=plan_task, draft=draft_name, on_host=on_host, config_changes=config_changes)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from bringup.engines.vllm.flag_check import flag_findings
+from bringup.engines.vllm.flag_values import WANTS
 from bringup.engines.vllm.refusals import layout_findings, partition_findings, settings_findings
 from bringup.engines.vllm.settings import Settings, default_batch
 from bringup.engines.vllm.steps import StageNeed, padded_vocabulary
+from bringup.parse.flag_values import value_findings
 from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
 from bringup.units import GIB, bytes_text, mib_text
@@ -15,6 +17,8 @@ from bringup.values.plan import KvPlan, Layout, LedgerLine, PlanTask, Upcoming
 # Bytes per logit of the sampler's largest single request. Source: vLLM #15105, "Tried to allocate 1.74 GiB"
 # = 1024 x 152,064 x 12; from 0.17 the sort is gone and a float32 copy is the largest.
 _LARGEST_PER_LOGIT: tuple[tuple[Version, int], ...] = (((0, 17, 0), 4), ((0, 0, 0), 12))
+_BYTES_FLAG = "--kv-cache-memory-bytes"
+_BLOCKS_FLAG = "--num-gpu-blocks-override"
 _WORTH_SAYING = GIB  # bytes of cache that a smaller batch must win to be told
 
 
@@ -40,9 +44,11 @@ def findings_of(account: Account) -> tuple[Finding, ...]:
         *partition_findings(account.task.spec, account.task.model, account.layout),
         *settings_findings(account.settings, account.task.model, account.task.gpus),
         *flag_findings(account.task.spec, account.settings.version),
+        *value_findings("vLLM", account.task.spec.flags, WANTS),
         *_too_little_free(account),
         *_no_cache(account),
         *_too_long(account),
+        *_too_much(account),
         *_asked(account),
         *_tightest(account),
         *_large_batch(account),
@@ -110,12 +116,15 @@ def _too_long(account: Account) -> list[Finding]:
     if kv.fits or kv.available_bytes <= 0:
         return []
     length = account.settings.max_model_len
+    there = kv.available_bytes
+    if account.settings.blocks_given is not None and kv.blocks is not None:
+        there = kv.blocks * (kv.bytes_per_block or 0)
     return [
         Finding(
             id="kv.max_model_len",
             severity=Severity.FAILURE,
             summary=f"one request of {length:,} tokens needs {bytes_text(kv.needed_bytes)} of KV cache per "
-            f"GPU, {bytes_text(kv.available_bytes)} is there",
+            f"GPU, {bytes_text(there)} is there",
             explanation="vLLM refuses a length that not even one request could have",
             fixes=(
                 Fix(
@@ -126,6 +135,31 @@ def _too_long(account: Account) -> list[Finding]:
                     cost="shorter requests",
                 ),
             ),
+        )
+    ]
+
+
+def _free(account: Account) -> LedgerLine:
+    return next(part for part in account.ledger if part.name == "free")
+
+
+def _too_much(account: Account) -> list[Finding]:
+    """A cache that was given in bytes or blocks, and is larger than what the card can have left."""
+    free, settings = _free(account), account.settings
+    given = settings.kv_cache_memory_bytes if settings.blocks_given is None else settings.blocks_given
+    if given is None or free.high >= 0 or account.kv.available_bytes <= 0:
+        return []
+    pool = next(part for part in account.ledger if part.name == "kv_pool").bytes
+    are_blocks = settings.blocks_given is not None
+    room = (pool + free.low) // ((account.kv.bytes_per_block or 1) if are_blocks else 1)
+    flag = _BLOCKS_FLAG if are_blocks else _BYTES_FLAG
+    return [
+        Finding(
+            id="memory.too_much",
+            severity=Severity.FAILURE,
+            summary=f"a KV cache of {bytes_text(pool)} is {bytes_text(-free.bytes)} too large for the card",
+            explanation="the size is taken as given and not measured: vLLM ends with an out-of-memory error",
+            fixes=(Fix(type="flag", name=flag, old=str(given), new=str(room)),) if room > 0 else (),
         )
     ]
 
@@ -189,9 +223,8 @@ def _largest_per_logit(version: Version) -> int:
 
 def _tightest(account: Account) -> list[Finding]:
     """The largest allocation still to come after the cache is taken, against what is left then."""
-    free = next(part for part in account.ledger if part.name == "free")
-    need = account.need
-    if account.kv.available_bytes <= 0:
+    free, need = _free(account), account.need
+    if account.kv.available_bytes <= 0 or free.high < 0:
         return []
     left = free.bytes + need.activations.bytes
     batch = account.settings.batch

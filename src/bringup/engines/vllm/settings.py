@@ -11,7 +11,8 @@ from typing import cast
 
 from bringup.engines.vllm.flags import count, settings_at, switch
 from bringup.parse.command_line import whole_number
-from bringup.parse.json_value import Json, float_at, int_at, text_at
+from bringup.parse.flag_values import finite_number
+from bringup.parse.json_value import Json, float_at, int_at, json_or_none, text_at
 from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
 from bringup.units import GIB
@@ -77,6 +78,7 @@ class Settings:
     utilization: float
     is_utilization_given: bool
     kv_cache_memory_bytes: int | None
+    blocks_given: int | None  # `--num-gpu-blocks-override`
     kv_cache_dtype: str
     is_eager: bool
     charges_graphs: bool  # the switch of the environment, where the version has one
@@ -100,6 +102,7 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
     max_model_len = count(asked) or length
     speculation = _speculation(flags)
     batch, is_default = _batch(flags, version, card, max_model_len)
+    share = finite_number(flags.get("--gpu-memory-utilization"))
     return Settings(
         version=version,
         max_model_len=max_model_len,
@@ -107,9 +110,10 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         model_length=length,
         batch=batch,
         is_batch_default=is_default,
-        utilization=_number(flags.get("--gpu-memory-utilization")) or default_utilization(version),
+        utilization=default_utilization(version) if share is None else share,
         is_utilization_given="--gpu-memory-utilization" in flags,
         allows_longer=environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") == "1",
+        blocks_given=whole_number(flags.get("--num-gpu-blocks-override")),
         kv_cache_memory_bytes=count(flags.get("--kv-cache-memory-bytes")),
         kv_cache_dtype=flags.get("--kv-cache-dtype", "auto"),
         is_eager=_is_eager(flags),
@@ -124,6 +128,15 @@ def settings_of(spec: EngineSpec, version: Version, model: ModelSpec, card: Card
         speculation=speculation,
         loads_mtp=_loads_mtp(speculation),
     )
+
+
+def config_changes(spec: EngineSpec) -> dict[str, Json]:
+    """Fields of the model's config that the command line sets; `--rope-scaling` is of versions up to 0.11."""
+    rope = json_or_none(spec.flags.get("--rope-scaling", ""))
+    return {
+        **({"rope_scaling": rope} if rope is not None else {}),
+        **settings_at(spec.flags, "--hf-overrides"),
+    }
 
 
 def layout_of(spec: EngineSpec) -> Layout:
@@ -269,10 +282,3 @@ def draft_name(spec: EngineSpec) -> str | None:
 def _loads_mtp(speculation: Speculation | None) -> bool:
     """Whether drafting is done by layers of the model itself: `mtp`, `deepseek_mtp`, `qwen3_next_mtp`."""
     return speculation is not None and "mtp" in (speculation.method or "")
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None

@@ -6,6 +6,7 @@ from bringup.engines.vllm.encoder import encoder_need
 from bringup.engines.vllm.flags import count, settings_at, switch
 from bringup.engines.vllm.settings import Settings, draft_name, layout_of, stage_partition
 from bringup.parse.command_line import whole_number
+from bringup.parse.flag_values import finite_number
 from bringup.parse.json_value import int_at
 from bringup.planner.draft_weights import Draft, draft_of, unmeasured, with_draft
 from bringup.planner.kv_versions import Version
@@ -96,7 +97,7 @@ def weight_rules(task: PlanTask, settings: Settings) -> WeightRules:
         stage_layers=stage_partition(task.spec, len(task.model.layers), layout_of(task.spec)) or (),
         online_quantization="fp8" if online == "fp8" else None,
         redundant_experts=redundant if switch(flags, "--enable-eplb") else 0,
-        offloaded=round(float(flags.get("--cpu-offload-gb") or 0) * GIB),
+        offloaded=round(max(0.0, finite_number(flags.get("--cpu-offload-gb")) or 0.0) * GIB),
         offload=_layer_offload(task),
         lora_slots=(count(flags.get("--max-loras")) or 1) if has_lora else 0,
         lora_rank=count(flags.get("--max-lora-rank")) or 16,
