@@ -96,9 +96,11 @@ def read_gpus(
         raise UsageError("the memory of a GPU is a positive number of MiB")
     has_memory = memory_mib is not None or cuda_mib is not None
     card = _sized(_find(name, catalogue, has_memory=has_memory), memory_mib, cuda_mib)
+    if card.cuda_total <= 0:
+        raise UsageError(f"{memory_mib:g} MiB is less than the driver keeps: no such GPU")
     used = mib(used_mib)
     if used >= card.cuda_total:
-        raise UsageError(f"{used_mib:g} MiB used by others is all that `{card.name}` has")
+        raise UsageError(f"{used_mib:,} MiB used by others is all that `{card.name}` has")
     return Gpus(card=card, count=count, used_by_others=used)
 
 

@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bringup.planner.layouts import layout_text
 from bringup.units import GIB, bytes_text, in_mib, mib_text
-from bringup.values.finding import WORST_FIRST, Severity, worst
+from bringup.values.finding import WORST_FIRST, Finding, Severity, worst
 from bringup.values.plan import Layout, LayoutPlan, LedgerLine, Origin, Plan, Variant, Variants
 from bringup.values.report import Cell, Report, Table
 
@@ -50,11 +51,21 @@ def build_plan_report(plan: Plan, *, explain: bool, tool_version: str) -> Report
         verdict=_verdict(plan, findings=worst(findings)),
         title=_title(plan, best),
         paragraph=_paragraph(plan, best),
-        findings=findings,
+        findings=tuple(_with_cure(finding) for finding in findings),
         tables=tuple(tables),
         tool_version=tool_version,
         exit_code=plan.exit_code,
     )
+
+
+def _with_cure(finding: Finding) -> Finding:
+    """The finding with its first flag as what to do, where no sentence says that and the summary does not."""
+    cure = next((fix for fix in finding.fixes if fix.new not in (None, "", "0")), None)
+    if finding.action or cure is None or cure.new is None or cure.new in finding.summary:
+        return finding
+    now = f" (now {cure.old})" if cure.old else ""
+    cost = f": {cure.cost}" if cure.cost else ""
+    return replace(finding, action=f"{cure.name} {cure.new}{now}{cost}")
 
 
 def _verdict(plan: Plan, *, findings: Severity) -> str:

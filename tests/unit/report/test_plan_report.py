@@ -112,3 +112,10 @@ def test_the_command_is_printed_so_that_a_shell_takes_it() -> None:
     plan = plan_task(PlanTask(spec=spec, version="0.32.0", model=MODEL, gpus=Gpus(card=CARD, count=1)))
     report = build_plan_report(plan, explain=False, tool_version="1")
     assert """--speculative-config '{"method": "ngram"}'""" in report.paragraph
+
+
+def test_what_does_not_fit_names_the_flag_and_the_largest_that_fits() -> None:
+    plan = planned("vllm serve org/small --kv-cache-memory-bytes 1G")
+    text = render_text(build_plan_report(plan, explain=False, tool_version="0"), width=100, color=False)
+    # 1 GiB / (2 x 16 layers x 8 heads x 64 x 2 B) = 32,768 tokens, less the empty block
+    assert "do: --max-model-len 32752 (now 131072): shorter requests" in text
