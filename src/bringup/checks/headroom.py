@@ -44,7 +44,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         return _on_host(account.host)
     rooms = [
         (room, one)
-        for one in (account.carriers if account else ())
+        for one in (_telling(account) if account else ())
         if (room := one.gpu.memory_headroom) is not None
     ]
     if account is None or not rooms:
@@ -53,6 +53,15 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     room = _room(account, one, left)
     measured = (Measurement(name="memory really left, tightest GPU", value=left, unit="bytes"),)
     return Judgement(findings=(_finding(account, room),), measurements=measured)
+
+
+def _telling(account: Account) -> list[GpuAccount]:
+    """GPUs whose figures are the model's own: of a card that MIG cuts they are of all instances."""
+    return [
+        one
+        for one in account.carriers
+        if one.gpu.memory_headroom is not None and one.gpu.mig_mode != "Enabled"
+    ]
 
 
 def _on_host(host: HostAccount) -> Judgement:
@@ -147,12 +156,9 @@ def _finding(account: Account, room: _Room) -> Finding:
 
 def _who(account: Account, room: _Room) -> str:
     """The tightest GPU; all of them where they are alike."""
-    same = [
-        one.gpu
-        for one in account.carriers
-        if one.gpu.memory_headroom is not None and abs(one.gpu.memory_headroom - room.left) <= _LATE // 2
-    ]
-    return gpus_text(same) if len(same) == len(account.carriers) and len(same) > 1 else room.one.gpu.label
+    telling = _telling(account)
+    same = [one.gpu for one in telling if abs((one.gpu.memory_headroom or 0) - room.left) <= _LATE // 2]
+    return gpus_text(same) if len(same) == len(telling) and len(same) > 1 else room.one.gpu.label
 
 
 def _risk(room: _Room, plan: LayoutPlan | None) -> tuple[Severity, str]:
@@ -170,7 +176,7 @@ def _risk(room: _Room, plan: LayoutPlan | None) -> tuple[Severity, str]:
     if room.left < _TIGHT:
         return Severity.NOTE, "tight, and enough for what can still come"
     if _surplus(plan, room):
-        return Severity.NOTE, "more than the engine's own guide asks for"
+        return Severity.NOTE, "reserve and no cache, more than the engine's own guide asks for"
     return Severity.OK, "enough for what can still come"
 
 
@@ -189,7 +195,7 @@ def _why(room: _Room, largest: Upcoming | None) -> str:
     before = room.left + min(room.kept, largest.bytes)
     words += (
         f"; {largest.name} at {largest.flag} {largest.value:,} takes {mib_text(largest.bytes)} of the "
-        f"{mib_text(before)} that there were"
+        f"{mib_text(before)} that were left for it"
     )
     value = _too_large(largest, before)
     if value:
@@ -251,11 +257,8 @@ def _action(account: Account, room: _Room, severity: Severity) -> str:
 
 def _is_in_force(account: Account, room: _Room) -> bool:
     """Whether the share that the flags name can be the one that the engine runs with."""
-    plan, held = account.plan, room.one.engine_bytes
-    if plan is None or held is None:
-        return True
-    others = account.task.gpus.used_by_others if account.task else 0
-    return held <= plan.smi_used_high - others + _LATE
+    bounds, held = account.bounds, room.one.engine_bytes
+    return bounds is None or held is None or held <= bounds[1] + _LATE
 
 
 def _lower(share: Share, room: _Room) -> tuple[float, int]:
@@ -271,7 +274,7 @@ def _tokens(plan: LayoutPlan, size: int) -> int:
     pools = {line.name: line.bytes for line in plan.ledger if line.name in ("kv_pool", "state_pool")}
     part = pools.get("kv_pool", 0) / max(1, sum(pools.values()))
     tokens = size * part / plan.kv.bytes_per_token if plan.kv.bytes_per_token else 0
-    return round(tokens / 100) * 100 * max(1, plan.layout.data_parallel)
+    return round(tokens / 100) * 100 * plan.layout.caches
 
 
 def _fixes(account: Account, room: _Room, severity: Severity) -> tuple[Fix, ...]:

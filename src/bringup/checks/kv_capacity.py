@@ -25,6 +25,7 @@ class _Capacity:
 
     tokens: int | None
     source: str
+    is_planned: bool  # by the rules, not as the engine counts
     context: int | None  # longest request that it takes
     running: int | None  # requests that may run at once, whatever they need
     plan: LayoutPlan | None
@@ -34,10 +35,10 @@ class _Capacity:
         """Requests of `length` tokens at once; None where nothing tells."""
         plan, tokens = self.plan, self.tokens
         if plan is not None and plan.kv.tokens and plan.context:
-            part = (tokens / (plan.kv.tokens * max(1, plan.layout.data_parallel))) if tokens else 1.0
+            part = tokens / (plan.kv.tokens * plan.layout.caches) if tokens else 1.0
             fixed, each = plan.kv.fixed_bytes_per_request, plan.kv.bytes_per_token
             scale = (plan.context * each + fixed) / max(1.0, length * each + fixed)
-            count = plan.kv.max_concurrency * max(1, plan.layout.data_parallel) * part * scale
+            count = plan.kv.max_concurrency * plan.layout.caches * part * scale
         elif tokens:
             count = tokens / length
         else:
@@ -79,19 +80,21 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 
 def _capacity(deployment: Deployment) -> _Capacity:
-    engine, account = deployment.engine, deployment.account
+    engine, spec, account = deployment.engine, deployment.spec, deployment.account
     plan = account.plan if account else None
     on_host = account.host.plan if account and account.host else None
     tokens, source = engine.kv.tokens, engine.kv.source
+    is_planned = tokens is None
     if tokens is None and on_host is not None:
         tokens, source = on_host.tokens, "the rules, with what the engine's processes hold"
     if tokens is None and plan is not None:
-        tokens, source = plan.kv.tokens * max(1, plan.layout.data_parallel), "the plan"
+        tokens, source = plan.kv.tokens * plan.layout.caches, "the plan"
     return _Capacity(
         tokens=tokens or None,
         source=source or "engine",
+        is_planned=is_planned,
         context=deployment.model.context_tokens or (plan.context if plan else None),
-        running=engine.max_running or engine.kv.slots,
+        running=engine.max_running or engine.kv.slots or (spec.max_running if spec else None),
         plan=plan,
         on_host=on_host,
     )
@@ -104,6 +107,8 @@ def _holds(capacity: _Capacity) -> list[Finding]:
     if length is None or requests is None:
         return []
     held = f"{capacity.tokens:,} tokens of KV cache" if capacity.tokens else "the cache"
+    if capacity.is_planned and capacity.plan is not None:
+        held = f"about {held}, by the rules as the engine tells none,"
     words = f"{held} hold {requests:.1f} requests of {length:,} tokens at once"
     if capacity.is_bound_by_slots:
         words += f", limited to {capacity.running} running requests, not by tokens"
@@ -146,6 +151,8 @@ def _needs(deployment: Deployment, capacity: _Capacity) -> Iterator[Finding]:
     room = f", about {bytes_text(round(lacking * plan.kv.bytes_per_token))} more per GPU" if plan else ""
     if capacity.on_host is not None and capacity.on_host.bytes_per_token:
         room = f", about {bytes_text(round(lacking * capacity.on_host.bytes_per_token))} more of host memory"
+    if count * size <= (capacity.tokens or 0):
+        room = ", for which the cache has room"
     yield Finding(
         id="kv_capacity.concurrency",
         severity=Severity.WARNING,

@@ -38,12 +38,13 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if account is None or not account.carriers:
         return Judgement(findings=())
     carriers = [one for one in account.carriers if one.engine_bytes is not None]
-    if account.plan is None or not carriers:
+    bounds = account.bounds
+    if account.plan is None or bounds is None or not carriers:
         return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
     # A rank that is out of line with the others is told by the check of their balance.
     odd = [rank.one for rank in odd_ranks(deployment)]
     carriers = [one for one in carriers if not any(one is other for other in odd)]
-    low, high = _bounds(account, account.plan)
+    low, high = bounds
     fullest = max(carriers, key=lambda one: one.engine_bytes or 0)
     least = min(carriers, key=lambda one: one.engine_bytes or 0)
     pool = _pool_finding(deployment.engine.kv, account.plan)
@@ -117,21 +118,17 @@ def _host_finding(host: HostAccount, plan: HostPlan, beyond: int) -> Finding:
     )
 
 
-def _bounds(account: Account, plan: LayoutPlan) -> tuple[int, int]:
-    """What the engine alone may hold on one GPU, bytes."""
-    others = account.task.gpus.used_by_others if account.task else 0
-    return plan.smi_used_low - others, plan.smi_used_high - others
-
-
 def _unknown(account: Account, *, has_figures: bool) -> Finding:
-    why = account.why_no_plan if has_figures else "the driver gives no figure for memory used"
+    why, cure = account.why_no_plan, account.cure
+    if not has_figures:
+        why, cure = "the driver gives no figure for memory used", "look at the host's own memory: `free -m`"
     return Finding(
         id="memory_by_design",
         severity=Severity.UNKNOWN,
         summary=f"not measured: {why or 'there is no plan to hold it against'}",
         expected="memory used as the engine's rules give it",
         explanation="whether so much memory is by design, a leak or too little is not known",
-        action="verify on the engine's machine or with --host, or give the engine's command after `--`",
+        action=cure or "verify on the engine's machine or with --host",
     )
 
 
@@ -143,7 +140,10 @@ def _rule(plan: LayoutPlan) -> str:
     given = f"{share.flag} {share.value:.4g}"
     if share.flag == "--gpu-memory-utilization":
         return f"{given} of {mib_text(share.base)}, beside contexts, buffers and graphs"
-    return f"{given} of the {mib_text(share.base)} that were free is taken, {mib_text(_left(plan))} stay free"
+    return (
+        f"{given} of the {mib_text(share.base)} that were free is for weights and pools, "
+        f"{mib_text(_left(plan))} are kept back for graphs and buffers"
+    )
 
 
 def _left(plan: LayoutPlan) -> int:
@@ -156,7 +156,7 @@ def _as_designed(
 ) -> Finding:
     held = sorted({one.engine_bytes or 0 for one in carriers})
     figures = mib_text(held[0]) if len(held) == 1 else f"{mib_text(held[0])} to {mib_text(held[-1])}"
-    one = carriers[0]
+    one, each = carriers[0], " per GPU" if len(carriers) > 1 else ""
     parts = [
         f"{bytes_text(line.bytes)} {words}"
         for name, words in _PARTS.items()
@@ -165,7 +165,7 @@ def _as_designed(
     return Finding(
         id="memory_by_design",
         severity=Severity.OK,
-        summary=f"{figures} per GPU are by design: {_rule(plan)}; {', '.join(parts)} of it",
+        summary=f"{figures}{each} are by design: {_rule(plan)}; {', '.join(parts)} of it",
         expected=f"{mib_text(low)} to {mib_text(high)}",
         action="none",
         evidence=(
@@ -215,7 +215,7 @@ def _pool_finding(kv: KvCapacity, plan: LayoutPlan) -> Finding | None:
     """The engine's own count of cache tokens outside what its flags imply."""
     if kv.tokens is None or not plan.kv.low_tokens:
         return None
-    engines = max(1, plan.layout.data_parallel)
+    engines = plan.layout.caches
     low, high = plan.kv.low_tokens * engines, plan.kv.high_tokens * engines
     if kv.tokens >= low * 0.98:  # a block more or less, and rounding
         return None

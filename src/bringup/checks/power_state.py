@@ -91,10 +91,12 @@ def _cost(watts: float, price: float) -> float:
 def _totals(cards: Sequence[_Card], total: float, deployment: Deployment) -> Finding:
     parts: list[str] = []
     for role in ("busy", _WITH_MODEL, "in other use", "idle"):
-        powers = [card.power for card in cards if card.role == role]
-        if powers:
-            count = f"{len(powers)} x " if len(cards) > 1 else ""
-            parts.append(f"{count}{sum(powers) / len(powers):.1f} W {role}")
+        alike = [card for card in cards if card.role == role]
+        if alike:
+            count = f"{len(alike)} x " if len(cards) > 1 else ""
+            rests = role == _WITH_MODEL and all(card.gpu.utilization is not None for card in alike)
+            mean = sum(card.power for card in alike) / len(alike)
+            parts.append(f"{count}{mean:.1f} W {role}{' at rest' if rests else ''}")
     limits = [card.gpu.power_limit for card in cards if card.gpu.power_limit is not None]
     of = f" (limit {span_text(limits, 'W')})" if limits else ""
     cost = ""

@@ -12,7 +12,7 @@ from bringup.flows.start_log import start_in
 from bringup.parse.command_line import whole_number
 from bringup.parse.engine_process import is_engine
 from bringup.planner.account import Predicted, Told, account_of, told_by, told_in_log
-from bringup.planner.carriers import Carriers, engine_pids, find_carriers
+from bringup.planner.carriers import Carriers, engine_pids, engine_rows, find_carriers
 from bringup.planner.host_account import host_account, is_on_processor
 from bringup.transport.catalogue import load_cards
 from bringup.values.account import Account, HostAccount
@@ -21,6 +21,15 @@ from bringup.values.engine import EngineSpec
 from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Gpus, HostTask, PlanTask
+
+# What would let a plan be made, by what was lacking.
+_COMMAND = "verify on the engine's machine or with --host, or give the engine's command after `--`"
+_MODEL = (
+    "let this login read the model's config.json on the engine's host, or give the engine's command with the "
+    "model's name on the hub after `--`"
+)
+_INSTANCE = "read the memory of the engine's instance from the table of `nvidia-smi`"
+_COMPARE = "keep a recording (--record) and compare with it later: a leak shows as growth"
 
 
 def deployment_account(
@@ -120,14 +129,11 @@ def _plan(
     """The plan of the engine's own command on the GPUs that carry it."""
     spec, engine = deployment.spec, deployment.engine
     memory = _memory(engine.engine)
-    if memory is None:
-        return Predicted(why_no_plan=f"the memory rules of {engine.display_name} are not known")
-    if spec is None or spec.engine != engine.engine:
-        return Predicted(why_no_plan="the engine's command line is not known: give it after `--`, or --host")
-    if model is None:
-        return Predicted(why_no_plan=why_no_model or "the model's config was not found")
-    if not carriers.gpus:
-        return Predicted(why_no_plan="no GPU holds the model")
+    lacking = _lacking(deployment, carriers, memory)
+    if lacking is not None:
+        return lacking
+    if model is None or memory is None or spec is None:
+        return Predicted(why_no_plan=why_no_model or "the model's config was not found", cure=_MODEL)
     try:
         gpus = _gpus(host, carriers.gpus, engine_pids(host.engine_on(deployment.port)))
         task = PlanTask(
@@ -141,26 +147,43 @@ def _plan(
             alone = replace(task, gpus=replace(gpus, used_by_others=0))
             planned.append(Predicted(task=alone, plan=memory.plan(alone).layouts[0]))
     except BringupError as error:
-        return Predicted(why_no_plan=error.message)
+        return Predicted(why_no_plan=error.message, cure=error.hint or _COMPARE)
     return min(planned, key=lambda one: _distance(one, engine.kv.tokens))
+
+
+def _lacking(deployment: Deployment, carriers: Carriers, memory: EngineMemory | None) -> Predicted | None:
+    """What a plan lacks beside the model, and what would give it."""
+    spec, engine = deployment.spec, deployment.engine
+    if memory is None:
+        why = f"the memory rules of {engine.display_name} are not known"
+        return Predicted(why_no_plan=why, cure=_COMPARE)
+    if spec is None or spec.engine != engine.engine:
+        return Predicted(why_no_plan="the engine's command line is not known", cure=_COMMAND)
+    if not carriers.gpus:
+        return Predicted(why_no_plan="no GPU holds the model", cure="name the GPUs that do with --gpus")
+    cut = next((gpu for gpu in carriers.gpus if gpu.mig_mode == "Enabled"), None)
+    if cut is None:
+        return None
+    why = f"{cut.label} is cut by MIG, and the driver's figures are those of the whole card"
+    return Predicted(why_no_plan=why, cure=_INSTANCE)
 
 
 def _distance(planned: Predicted, tokens: int | None) -> int:
     """How far a plan is from the cache that the engine says it has, tokens."""
     if planned.plan is None or tokens is None:
         return 0
-    return abs(planned.plan.kv.tokens * planned.plan.layout.data_parallel - tokens)
+    return abs(planned.plan.kv.tokens * planned.plan.layout.caches - tokens)
 
 
 def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus:
     """The cards that carry the model as a plan takes them, with what others hold on the fullest."""
     seen = gpus_as_seen(cards, load_cards(), host=host.host)
-    held = {gpu.index: 0 for gpu in cards}
-    for row in host.processes:
-        for gpu in cards:
-            if row.is_on(gpu) and row.pid not in own and row.memory_used and own:
-                held[gpu.index] += row.memory_used
-    return replace(seen, used_by_others=max(held.values(), default=0))
+    held = [
+        sum(row.memory_used or 0 for row in host.processes if row.is_on(gpu))
+        - sum(row.memory_used or 0 for row in engine_rows(host, gpu, own))
+        for gpu in cards
+    ]
+    return replace(seen, used_by_others=max(held, default=0))
 
 
 def _memory(engine: str) -> EngineMemory | None:

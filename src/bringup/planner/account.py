@@ -7,9 +7,9 @@ unexplained, and said so.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from bringup.planner.carriers import Carriers, engine_pids
+from bringup.planner.carriers import Carriers, engine_pids, engine_rows
 from bringup.units import mib
 from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
 from bringup.values.engine import KvCapacity
@@ -43,6 +43,7 @@ class Predicted:
         default_factory=dict[int, Mapping[str, Told]]
     )  # of one rank, where its own log line says it
     why_no_plan: str = ""
+    cure: str = ""  # what would give one
 
 
 def account_of(
@@ -59,18 +60,20 @@ def account_of(
     others = frozenset(pid for one in host.engines if one.pid != main for pid in engine_pids(one))
 
     def holders(gpu: Gpu) -> tuple[Holder, ...]:
-        found = tuple(
+        mine = engine_rows(host, gpu, own) if id(gpu) in ranks else ()
+        return tuple(
             Holder(
                 pid=row.pid,
                 name=row.name or "a process",
                 bytes=row.memory_used,
-                is_engine=row.pid in own,
-                is_other_engine=row.pid not in own and (row.pid in others or is_engine_name(row.name or "")),
+                is_engine=row.pid in own or row in mine,
+                is_other_engine=row.pid not in own
+                and row not in mine
+                and (row.pid in others or is_engine_name(row.name or "")),
             )
             for row in host.processes
             if row.memory_used is not None and row.is_on(gpu)
         )
-        return _claimed(found) if id(gpu) in ranks else found
 
     def told(rank: int | None) -> Mapping[str, Told]:
         own = predicted.told_of_rank.get(rank) if rank is not None else None
@@ -92,6 +95,7 @@ def account_of(
         plan=predicted.plan,
         task=predicted.task,
         why_no_plan="" if predicted.plan else predicted.why_no_plan,
+        cure="" if predicted.plan else predicted.cure,
     )
 
 
@@ -120,30 +124,20 @@ def told_in_log(start: StartLog) -> dict[int, dict[str, Told]]:
 def told_by(kv: KvCapacity, plan: LayoutPlan | None) -> dict[str, Told]:
     """What the endpoint's figures say of the pools: blocks or tokens, at the bytes that the rules give them.
 
-    Blocks are counted per engine, so they are those of every rank.
+    Both are sums over the caches of a deployment, and a GPU has its part of one of them.
     """
     if plan is None:
         return {}
-    block = plan.kv.bytes_per_block
+    block, caches = plan.kv.bytes_per_block, plan.layout.caches
+    of = f" / {caches} caches" if caches > 1 else ""
     if kv.blocks and block and kv.block_tokens == plan.kv.block_tokens:
-        words = f"{kv.blocks:,} blocks x {block:,} B"
-        return {"kv_pool": Told(bytes=kv.blocks * block, source=Source.METRICS, words=words)}
+        words = f"{kv.blocks:,} blocks x {block:,} B{of}"
+        return {"kv_pool": Told(bytes=kv.blocks * block // caches, source=Source.METRICS, words=words)}
     if kv.tokens and plan.kv.bytes_per_token:
-        size = round(kv.tokens * plan.kv.bytes_per_token)
-        words = f"{kv.tokens:,} tokens x {plan.kv.bytes_per_token:,.0f} B"
+        size = round(kv.tokens * plan.kv.bytes_per_token / caches)
+        words = f"{kv.tokens:,} tokens x {plan.kv.bytes_per_token:,.0f} B{of}"
         return {"kv_pool": Told(bytes=size, source=Source.METRICS, words=words)}
     return {}
-
-
-def _claimed(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
-    """Where the engine's own process is in another process table, the largest holder is taken for it."""
-    if not holders or any(one.is_engine for one in holders):
-        return holders
-    largest = max(holders, key=lambda one: one.bytes)
-    return tuple(
-        replace(one, is_engine=one is largest, is_other_engine=one.is_other_engine and one is not largest)
-        for one in holders
-    )
 
 
 def _gpu_account(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.values.engine import EngineSpec
-from bringup.values.host import EngineProcess, Gpu, HostSnapshot
+from bringup.values.host import EngineProcess, Gpu, GpuProcess, HostSnapshot
 
 _LOADED = 0.05  # guess: share of a card from which it holds more than contexts of idle programs
 
@@ -56,6 +56,16 @@ def meant(
 def engine_pids(process: EngineProcess | None) -> frozenset[int]:
     """The process and its children."""
     return frozenset() if process is None else frozenset((process.pid, *process.children))
+
+
+def engine_rows(host: HostSnapshot, gpu: Gpu, own: frozenset[int]) -> tuple[GpuProcess, ...]:
+    """The rows of the driver that are the engine's, on a GPU that carries it.
+
+    Where none of its own is there, it is in another process table (a container): the largest is taken for it.
+    """
+    rows = [row for row in host.processes if row.memory_used is not None and row.is_on(gpu)]
+    mine = tuple(row for row in rows if row.pid in own)
+    return mine or tuple(sorted(rows, key=lambda row: -(row.memory_used or 0))[:1])
 
 
 def find_carriers(

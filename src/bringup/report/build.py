@@ -125,6 +125,7 @@ def _paragraph(
         _function_sentence(judged),
         _notes_sentence(deployment, judged),
         _speed_sentence(measurements),
+        _load_sentence(judged),
         *(
             _memory_sentences(deployment, judged)
             or (_capacity_sentence(deployment), _gpu_sentence(deployment))
@@ -185,6 +186,14 @@ def _speed_sentence(measurements: Sequence[Measurement]) -> str:
     return (
         f"{text}, first token after {seconds_text(first)}." if isinstance(first, int | float) else f"{text}."
     )
+
+
+def _load_sentence(judged: Sequence[Judged]) -> str:
+    """What a burst showed, where one was asked for and stood."""
+    found = (
+        one for one in judged if one.name == "under_load" and one.severity in (Severity.OK, Severity.NOTE)
+    )
+    return next((_sentence(one.judgement.findings[0].summary) for one in found), "")
 
 
 def _memory_sentences(deployment: Deployment, judged: Sequence[Judged]) -> tuple[str, ...]:

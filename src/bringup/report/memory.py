@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bringup.units import GIB, in_mib, mib_text
+from bringup.units import GIB, in_mib, mib, mib_text
 from bringup.values.account import Account, AccountLine, GpuAccount, HostAccount, Role, Source
 from bringup.values.gpu_words import gpus_text
 from bringup.values.report import Bar, Cell, Segment, Table
@@ -33,6 +33,7 @@ _LONG = {
     "rest": "held by someone unseen",
 }
 _COLUMNS = ("what", "MiB", "by rule", "between", "known from")
+_ROUNDED = mib(32)  # figures of the driver are rounded apart
 _SAME = 200  # MiB: GPUs whose lines differ by less are told once
 
 
@@ -122,8 +123,22 @@ def _table(group: Sequence[GpuAccount]) -> Table:
         title=f"Memory of {gpus_text([one.gpu for one in group])}",
         columns=_COLUMNS,
         rows=tuple(rows),
-        note=_explained(first.unexplained),
+        note=_explained(first.unexplained)
+        if first.unexplained
+        else _outside(first) or _explained(first.unexplained),
     )
+
+
+def _outside(one: GpuAccount) -> str:
+    """The lines that lie beyond what the rules allow, although their sum may be explained; empty: none."""
+    off = [
+        f"{NAMES.get(line.name, line.name)} by {mib_text(max(line.bytes - line.high, line.low - line.bytes))}"
+        for line in one.lines
+        if line.low is not None
+        and line.high is not None
+        and not line.low - _ROUNDED <= line.bytes <= line.high + _ROUNDED
+    ]
+    return f"Outside of what the rules allow: {', '.join(off)}." if off else ""
 
 
 def _row(line: AccountLine) -> tuple[Cell, ...]:

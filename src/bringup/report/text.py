@@ -10,7 +10,7 @@ from bringup.units import bytes_text
 from bringup.values.finding import WORST_FIRST, Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -108,16 +108,15 @@ def _print(console: Console, report: Report, *, show_all: bool, is_brief: bool =
         console.print()
         console.print(Text("Findings", style="bold"))
         for finding in sorted(shown, key=lambda one: WORST_FIRST.index(one.severity)):
-            console.print(_head(finding) if is_brief else _finding(finding, is_whole=show_all))
+            is_named = finding.id.rpartition(".")[2] in report.verdict.split(", ")[1:]
+            console.print(
+                _head(finding) if is_brief else _finding(finding, is_whole=show_all, is_named=is_named)
+            )
     if report.bars:
         console.print()
         for line in _bars(report.bars, console.width):
             console.print(line)
     folded = [table for table in report.tables if table.is_detail and not show_all]
-    if folded:
-        names = ", ".join(table.title for table in folded)
-        console.print()
-        console.print(Text(f"--all shows also: {names}", style="dim"))
     for table in report.tables:
         if table in folded:
             continue
@@ -126,6 +125,10 @@ def _print(console: Console, report: Report, *, show_all: bool, is_brief: bool =
         console.print(_table(table, console.width))
         if table.note:
             console.print(Text(table.note, style="dim"))
+    if folded:
+        names = ", ".join(table.title for table in folded)
+        console.print()
+        console.print(Text(f"--all shows also: {names}", style="dim"))
 
 
 def _head(finding: Finding) -> Text:
@@ -136,8 +139,11 @@ def _head(finding: Finding) -> Text:
     return Text.assemble(severity, "  ", (finding.id, "bold"), "  ", visible(finding.summary))
 
 
-def _finding(finding: Finding, *, is_whole: bool) -> RenderableType:
-    """A finding with what belongs to it; of a note, unless all is wanted, only what to do."""
+def _finding(finding: Finding, *, is_whole: bool, is_named: bool) -> RenderableType:
+    """A finding with what belongs to it; of a note, unless all is wanted, only what to do.
+
+    Why is told as well where the verdict names it: that is what the reader came for.
+    """
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -145,7 +151,7 @@ def _finding(finding: Finding, *, is_whole: bool) -> RenderableType:
     is_note = finding.severity is Severity.NOTE and not is_whole
     labelled = (
         ("wanted", "" if is_note else finding.expected),
-        ("why", "" if is_note else finding.explanation),
+        ("why", "" if is_note and not is_named else finding.explanation),
         ("do", "" if is_note and _is_nothing(finding.action) else finding.action),
         ("measure", finding.next_measurement),
     )
@@ -175,13 +181,24 @@ def _bars(bars: tuple[Bar, ...], width: int) -> Iterator[Text]:
             letter, style = SYMBOLS.get(part.name, _OTHER_SYMBOL)
             pieces.append((letter * count, style))
         yield Text.assemble(*pieces, f"  {bar.note:>{notes}}")
-    meanings: list[str | tuple[str, str]] = []
     first = {part.name: part.size for part in bars[0].segments}
+    yield from _legend(names, first, labels=labels, width=width)
+
+
+def _legend(names: list[str], sizes: Mapping[str, int], *, labels: int, width: int) -> Iterator[Text]:
+    """What the letters mean, with sizes; a line is broken between parts, not within one."""
+    from rich.text import Text
+
+    line = Text(" " * labels)
     for name in names:
         letter, style = SYMBOLS.get(name, _OTHER_SYMBOL)
-        size = f" {bytes_text(first[name])}" if first.get(name) else ""
-        meanings += [(letter, style), f" {name}{size}   "]
-    yield Text.assemble(f"{'':{labels}}  ", *meanings)
+        size = f" {bytes_text(sizes[name])}" if sizes.get(name) else ""
+        part = Text.assemble("  ", (letter, style), f" {name}{size}")
+        if len(line) > labels and len(line) + len(part) > width:
+            yield line
+            line = Text(" " * labels)
+        line.append(part)
+    yield line
 
 
 def _columns(sizes: list[int], room: int) -> list[int]:

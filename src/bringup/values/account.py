@@ -107,12 +107,21 @@ class Account:
     plan: LayoutPlan | None = None
     task: PlanTask | None = None
     why_no_plan: str = ""  # what was lacking, in words
+    cure: str = ""  # what would give a plan
 
     @property
     def carriers(self) -> tuple[GpuAccount, ...]:
         """The GPUs that carry the model, by rank."""
         carrying = (one for one in self.gpus if one.role is Role.MODEL)
         return tuple(sorted(carrying, key=lambda one: one.rank if one.rank is not None else 0))
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """What the engine alone may hold on one GPU by its plan, bytes."""
+        if self.plan is None:
+            return None
+        others = self.task.gpus.used_by_others if self.task else 0
+        return self.plan.smi_used_low - others, self.plan.smi_used_high - others
 
     def planned(self, name: str) -> LedgerLine | None:
         """A line of the plan's ledger."""

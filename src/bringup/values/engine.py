@@ -70,5 +70,6 @@ class EngineSpec:
     context_tokens: int | None = None
     tensor_parallel_size: int | None = None
     port: int | None = None
+    max_running: int | None = None  # requests at once, whatever the cache holds; None: not stated
     flags: dict[str, str] = field(default_factory=dict[str, str])
     environment: dict[str, str] = field(default_factory=dict[str, str])  # as far as it is known

@@ -97,6 +97,11 @@ class Layout:
         """GPUs of the whole deployment."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
+    @property
+    def caches(self) -> int:
+        """Caches that hold requests of their own: a plan counts tokens of one, an engine tells their sum."""
+        return max(1, self.data_parallel) * max(1, self.attention_data_parallel)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTask:

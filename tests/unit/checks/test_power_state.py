@@ -26,7 +26,7 @@ def test_four_with_a_model_and_four_idle_add_up(make):
     judgement = judge(make, *case_a(make))
     assert make.found(judgement) == {"power_state": "ok"}
     summary = judgement.findings[0].summary
-    assert summary == "4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W)"
+    assert summary == "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W)"
     assert judgement.measurements[0].value == pytest.approx(467.1, abs=0.1)
     assert len(judgement.measurements) == 1
 
@@ -118,6 +118,8 @@ def test_the_model_is_where_the_memory_is_or_a_process(make):
     assert "W idle" in judge(make, unified).findings[0].summary
     full = make.card(memory_used=mib(2000))
     assert "W with the model" in judge(make, full).findings[0].summary
+    untold = make.card(memory_used=mib(2000), utilization=None)
+    assert "at rest" not in judge(make, untold).findings[0].summary
 
 
 def test_a_card_that_somebody_else_fills_does_not_carry_the_model(make):
@@ -128,7 +130,7 @@ def test_a_card_that_somebody_else_fills_does_not_carry_the_model(make):
     judgement = judge(make, *gpus, account=account)
     assert make.found(judgement) == {"power_state": "ok"}
     assert judgement.findings[0].summary == (
-        "1 x 83.0 W with the model + 1 x 300.0 W in other use = 383 W (limit 600 W)"
+        "1 x 83.0 W with the model at rest + 1 x 300.0 W in other use = 383 W (limit 600 W)"
     )
 
 
@@ -138,5 +140,5 @@ def test_a_card_that_is_meant_and_empty_does_not_carry_the_model(make):
     assert (
         judge(make, *gpus, account=account)
         .findings[0]
-        .summary.startswith("1 x 83.0 W with the model + 1 x 33.5 W idle")
+        .summary.startswith("1 x 83.0 W with the model at rest + 1 x 33.5 W idle")
     )

@@ -93,6 +93,6 @@ def test_case_a_can_be_read_out_from_one_screen(tmp_path: Path) -> None:
         "96,721 MiB per GPU are by design",
         "573,440 tokens of KV cache hold 4.4 requests of 131,072 tokens at once",
         "530 MiB are really left on GPUs 0-3, tight",
-        "4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W)",
+        "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W)",
     ):
         assert words in paragraph

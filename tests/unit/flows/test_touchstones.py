@@ -258,7 +258,7 @@ class TestPower:
         report = verified(case_a(), tmp_path)
         (power,) = [one for one in report.findings if one.id.startswith("power_state")]
         # 84.30 + 84.49 + 82.39 + 81.89 and 34.31 + 33.58 + 33.58 + 32.60: with rounded means it is 466
-        assert power.summary == "4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W)"
+        assert power.summary == "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W)"
         assert power.severity is Severity.OK
 
     @pytest.mark.parametrize("usual", [300.0, None])

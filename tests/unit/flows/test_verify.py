@@ -145,4 +145,6 @@ def test_a_price_is_told_recorded_and_replayed(tmp_path):
     again = asyncio.run(verify(*replayed(file))).report
     assert again.measurements == outcome.report.measurements
     (found,) = again.findings
-    assert found.summary == ("4 x 83.3 W with the model + 4 x 33.5 W idle = 467 W (limit 600 W), 2.80 a day")
+    assert found.summary == (
+        "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W), 2.80 a day"
+    )

@@ -124,9 +124,16 @@ def _spec(
         context_tokens=count(flags.get("--max-model-len")),
         tensor_parallel_size=whole_number(flags.get("--tensor-parallel-size", "1")),
         port=whole_number(flags.get("--port", str(_PORT))),
+        max_running=_max_running(flags),
         flags=flags,
         environment=environment,
     )
+
+
+def _max_running(flags: Mapping[str, str]) -> int | None:
+    """Requests at once over all engines, where the command says how many each schedules."""
+    each = count(flags.get("--max-num-seqs"))
+    return each and each * (whole_number(flags.get("--data-parallel-size")) or 1)
 
 
 def _settled(flags: Mapping[str, str]) -> dict[str, str]:

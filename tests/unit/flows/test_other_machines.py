@@ -1,0 +1,174 @@
+"""Case A on machines that are set up in other ways: what is said of memory stays true on each."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from machine import Box
+from touchstones import box_a, case_a, under_load
+
+from bringup.flows.reach import replayed
+from bringup.flows.verify import verify
+from bringup.report.text import render_text
+from bringup.transport.recording import save
+from bringup.units import mib
+from bringup.values.finding import Finding, Severity
+from bringup.values.recording import Recording
+from bringup.values.report import Report
+
+MEMORY = ("gpu_set", "rank_balance", "memory_by_design", "headroom", "kv_capacity")
+
+
+def verified(recording: Recording, folder: Path, **wanted: object) -> Report:
+    recording = replace(recording, options={**recording.options, **wanted})
+    save(folder / "case.json.gz", recording)
+    return asyncio.run(verify(*replayed(folder / "case.json.gz"))).report
+
+
+def memory(report: Report) -> dict[str, Finding]:
+    return {one.id: one for one in report.findings if one.id.partition(".")[0] in MEMORY}
+
+
+def loud(report: Report) -> set[str]:
+    quiet = (Severity.OK, Severity.NOTE)
+    return {name for name, one in memory(report).items() if one.severity not in quiet}
+
+
+def told(recording: Recording, index: int, values: Mapping[str, str]) -> Recording:
+    """The recording with some fields of one card told otherwise by nvidia-smi."""
+    snapshot = dict(recording.snapshots["before"])
+    answer = snapshot["nvidia.gpus"]
+    lines = answer.stdout.splitlines(keepends=True)
+    names = next(line for line in lines if line.startswith("@fields")).split()[1].split(",")
+    for number, line in enumerate(lines):
+        if line.startswith(f"{index}, "):
+            cells = line.rstrip().split(", ")
+            for name, value in values.items():
+                cells[names.index(name)] = value
+            lines[number] = ", ".join(cells) + "\n"
+    snapshot["nvidia.gpus"] = replace(answer, stdout="".join(lines))
+    return replace(recording, snapshots={"before": snapshot, "after": snapshot})
+
+
+def in_a_container(box: Box) -> Box:
+    """The driver lists the ranks by pids of the host, which the engine's own process table does not know."""
+    names = {"name": "[Not Found]", "is_engine": False}
+    return replace(box, workers=tuple(replace(one, pid=900_000 + one.card, **names) for one in box.workers))
+
+
+def two_engines(box: Box) -> Box:
+    """Qwen3-32B twice, each on one card, behind one endpoint."""
+    cards = tuple(replace(one, used_mib=88_800 if one.index < 2 else 3) for one in box.cards)
+    argv = (*box.argv[:3], "Qwen/Qwen3-32B", "--data-parallel-size", "2", "--max-model-len", "32768")
+    workers = tuple(replace(one, mib=88_790) for one in box.workers[:2])
+    return replace(box, cards=cards, workers=workers, argv=argv)
+
+
+def flags(*more: str):
+    def change(box: Box) -> Box:
+        return replace(box, argv=(*box.argv, *more))
+
+    return change
+
+
+def test_pids_of_another_process_table_are_the_engines_and_no_strangers(tmp_path: Path) -> None:
+    report = verified(case_a(in_a_container), tmp_path)
+    assert not loud(report)
+    assert "96,721 MiB per GPU are by design" in memory(report)["memory_by_design"].summary
+
+
+def test_with_data_parallelism_a_card_holds_its_own_engines_cache(tmp_path: Path) -> None:
+    # The endpoint tells the blocks of both engines; 12,400 / 2 x 16 x 262,144 B = 24.2 GiB on each card.
+    report = verified(case_a(two_engines, blocks=12_400), tmp_path)
+    for one in report.facts["account"].carriers:
+        assert one.line("kv_pool").bytes == 6_200 * 16 * 262_144
+        assert one.line("working").bytes > 0
+    assert not loud(report)
+    assert "198,400 tokens of KV cache" in memory(report)["kv_capacity"].summary
+
+
+class TestInstances:
+    """A card that is cut by MIG: the driver's figures are those of the whole card."""
+
+    def report(self, folder: Path) -> Report:
+        return verified(told(case_a(), 0, {"mig.mode.current": "Enabled"}), folder)
+
+    def test_nothing_is_concluded_from_figures_of_the_whole_card(self, tmp_path: Path) -> None:
+        found = memory(self.report(tmp_path))
+        assert found["memory_by_design"].severity is Severity.UNKNOWN
+        assert "GPU 0 is cut by MIG" in found["memory_by_design"].summary
+        assert "nvidia-smi" in found["memory_by_design"].action
+
+    def test_what_is_left_on_the_card_is_not_left_to_the_instance(self, tmp_path: Path) -> None:
+        headroom = memory(self.report(tmp_path))["headroom.tight"]
+        assert "are really left on GPUs 1-3," in headroom.summary
+
+
+def test_tokens_that_no_engine_told_are_said_to_be_computed(tmp_path: Path) -> None:
+    recording = case_a()
+    probes = {path: answer for path, answer in recording.probes.items() if path != "/metrics"}
+    capacity = memory(verified(replace(recording, probes=probes), tmp_path))["kv_capacity"]
+    assert capacity.summary.startswith("about ")
+    assert "by the rules as the engine tells none" in capacity.summary
+
+
+def test_no_more_requests_are_held_than_the_scheduler_runs(tmp_path: Path) -> None:
+    report = verified(case_a(flags("--max-num-seqs", "2")), tmp_path, need_concurrency=4)
+    found = memory(report)["kv_capacity.concurrency"]
+    assert "4 requests of 131,072 tokens at once are needed, 2.0 are held" in found.summary
+    assert "2 requests run at once, whatever the cache holds" in found.explanation
+    assert found.expected == "4 x 131,072 tokens, for which the cache has room"
+
+
+class TestAnotherShare:
+    """The reading of case A beside a command line that says 0.90."""
+
+    def test_a_pool_beyond_its_bounds_is_not_called_explained(self, tmp_path: Path) -> None:
+        report = verified(case_a(share="0.90"), tmp_path)
+        (table,) = [table for table in report.tables if table.title == "Memory of GPUs 0-3"]
+        assert table.note == "Outside of what the rules allow: KV cache by 3,146 MiB."
+
+
+class TestOnOneScreen:
+    """What somebody reads of case A in a terminal of 80 x 40."""
+
+    def text(self, folder: Path) -> str:
+        return render_text(verified(case_a(), folder), width=80, color=False)
+
+    def test_it_fits(self, tmp_path: Path) -> None:
+        lines = self.text(tmp_path).splitlines()
+        assert len(lines) <= 40
+        assert max(map(len, lines)) <= 80
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "works, tight",
+            "GPUs 0-3 carry the model, GPUs 4-7 are idle",
+            "by design: --gpu-memory-utilization 0.95",
+            "530 MiB are really left",
+            "the driver keeps 636 MiB, and none of it is room for the KV cache",
+            "at 1,024, the default, 7,522 MiB",
+            "4.4 requests of 131,072 tokens",
+            "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W)",
+        ],
+    )
+    def test_it_says(self, tmp_path: Path, said: str) -> None:
+        assert said in " ".join(self.text(tmp_path).split())
+
+    def test_the_letters_are_explained_in_whole_pieces(self, tmp_path: Path) -> None:
+        lines = self.text(tmp_path).splitlines()
+        assert "       + work space 6.8 GiB  . free 530.0 MiB" in lines
+
+
+def test_a_burst_that_was_stood_is_in_the_paragraph(tmp_path: Path) -> None:
+    report = verified(under_load(case_a(), box_a()), tmp_path)
+    assert "Up to 16 requests at once answered as right as alone" in report.paragraph
+
+
+def test_the_lines_of_a_card_with_pids_of_another_table_add_up(tmp_path: Path) -> None:
+    report = verified(case_a(in_a_container), tmp_path)
+    for one in report.facts["account"].gpus:
+        assert sum(line.bytes for line in one.lines) == mib(97_887)
