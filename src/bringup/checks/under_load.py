@@ -128,7 +128,11 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         for kind, reply in alone.items()
         if isinstance(reply, ChatReply) and _is_right(kind, reply.everything)
     }
-    found = [*_errors(steps), *_wrong(steps, able), *_samples(deployment)]
+    errors = tuple(_errors(steps))
+    sampled = _samples(deployment)
+    if errors:  # then not all answers have come, and what is still held says nothing
+        sampled = (one for one in sampled if one.id != "under_load.held")
+    found = [*errors, *_wrong(steps, able), *sampled]
     loud = [one for one in found if one.severity is not Severity.NOTE]
     if not loud:
         found.insert(0, _fine(deployment, steps, able))
@@ -156,15 +160,12 @@ def _errors(steps: Sequence[_Step]) -> Iterator[Finding]:
             continue
         key, fault = faults[0]
         is_slow = fault.kind is FaultKind.SLOW  # it still came when its time was over: slow, and no error
-        is_told = is_slow or fault.kind in (FaultKind.NOT_ASKED, FaultKind.NO_ACCESS)
         yield Finding(
             id="under_load.errors",
             severity=Severity.UNKNOWN if is_slow else fault.severity,
             summary=f"{len(faults)} of {step.size} requests at once failed: {fault.what}",
             expected=_EXPECTED,
-            explanation="nothing is known about this point"
-            if is_told
-            else "it runs fewer requests at once than it says it does",
+            explanation=fault.why,
             action="give it more time: --budget S"
             if is_slow
             else "read the engine's log of this moment: `bringup diagnose` does",
@@ -268,12 +269,12 @@ def _engine(moments: Sequence[EngineMoment]) -> Iterator[Finding]:
                 Evidence(source="metrics", text=f"{first.preemptions:,.0f} to {last.preemptions:,.0f}"),
             ),
         )
-    held = (last.running or 0) + (last.waiting or 0)
-    if held:
+    held, before = ((one.running or 0) + (one.waiting or 0) for one in (last, first))
+    if held and not before:  # others that were there before the burst may be there after it
         yield Finding(
             id="under_load.held",
             severity=Severity.WARNING,
-            summary=f"{held:,.0f} requests are still held after the burst",
+            summary=f"{held:,.0f} request{'s are' if held > 1 else ' is'} still held after the burst",
             expected=_EXPECTED,
             explanation="all answers have come: their places were not given back, or others use the server",
             action="ask its metrics again in a minute; if they stay, restart the engine",

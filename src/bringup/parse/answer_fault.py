@@ -40,6 +40,11 @@ class Fault:
         """How bad it is where a reply was due."""
         return _VERDICTS[self.kind][0]
 
+    @property
+    def why(self) -> str:
+        """What it means for those who ask."""
+        return _VERDICTS[self.kind][1]
+
 
 _VERDICTS = {
     FaultKind.NOT_ASKED: (
