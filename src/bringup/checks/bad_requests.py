@@ -18,7 +18,14 @@ from bringup.values.finding import Evidence, Finding, Judgement, Severity
 
 _HUGE = 10_000_000  # tokens: more than any context
 # no sound answer, but a sign of life: whatever it is, these requests did not do it
-_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED, FaultKind.TOO_LARGE, FaultKind.SLOW)
+_ALIVE = (
+    FaultKind.NO_ACCESS,
+    FaultKind.BUSY,
+    FaultKind.QUEUED,
+    FaultKind.REFUSED,
+    FaultKind.TOO_LARGE,
+    FaultKind.SLOW,
+)
 _EXPECTED = "4xx, engine lives on"
 _ANY_NAME = frozenset({"llama_cpp", "sglang", "tgi", "lmdeploy"})  # engines known to take any model name
 

@@ -20,7 +20,14 @@ _LARGEST = 2_200_000  # beyond, never
 _EXPECTED = "a 4xx that says why, and an engine that lives on"
 _SOURCE = "answer context_limit/over"
 # no sound answer, but a sign of life: whatever it is, the long prompt did not do it
-_ALIVE = (FaultKind.NO_ACCESS, FaultKind.BUSY, FaultKind.REFUSED, FaultKind.TOO_LARGE, FaultKind.SLOW)
+_ALIVE = (
+    FaultKind.NO_ACCESS,
+    FaultKind.BUSY,
+    FaultKind.QUEUED,
+    FaultKind.REFUSED,
+    FaultKind.TOO_LARGE,
+    FaultKind.SLOW,
+)
 
 
 def asks(deployment: Deployment, replies: Replies) -> Batch:

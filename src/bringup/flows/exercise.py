@@ -7,7 +7,7 @@ can say "not measured" instead of guessing.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -18,7 +18,11 @@ from bringup.values.deployment import Deployment
 from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
 
 PHASES = ("shared", "exclusive", "hostile", "load", "last", "judge")
+_STATES = {Problem.QUEUED: "is full", Problem.SLOW: "is too slow"}
 _SILENT_ASKS = 2  # so many asks in a row without one byte: the endpoint hangs, the rest would only wait
+
+
+AtWork = Callable[[], Awaitable[tuple[Problem, str] | None]]
 
 
 class Sandbox(Protocol):
@@ -76,6 +80,7 @@ class Exercise:
         self._budget_s = budget_s
         self._on_step = on_step
         self._gives_up = gives_up
+        self.at_work: AtWork | None = None  # whether the engine works while it lets us wait
         self.beside: Mapping[str, AbstractAsyncContextManager[object]] = {}  # phase -> what runs with it
         self._silent = 0
         self._gone = ""  # why nothing more is sent
@@ -129,6 +134,11 @@ class Exercise:
             return Answer(key=ask.key, problem=Problem.NOT_ASKED, detail=self._gone)
         limit = min(ask.time_limit_s, left)
         answer = await self._endpoint.send(replace(ask, key=f"{name}/{ask.key}", time_limit_s=limit))
+        if _got_nothing(answer) and self._gives_up and self.at_work is not None:
+            found = await self.at_work()
+            if found is not None:
+                detail = f"nothing within {limit:.0f} s, {found[1]}"
+                answer = replace(answer, problem=found[0], detail=detail)
         self._watch(answer)
         return replace(answer, key=ask.key)
 
@@ -138,9 +148,15 @@ class Exercise:
             return
         if answer.problem is Problem.REFUSED:
             self._gone = f"the endpoint stopped listening ({answer.detail})"
-        elif answer.problem is Problem.TIME_LIMIT and answer.first_byte_s is None:
+        elif answer.problem in _STATES or _got_nothing(answer):
             self._silent += 1
             if self._silent >= _SILENT_ASKS:
-                self._gone = f"the endpoint hangs: {self._silent} requests in a row got no byte"
+                state = _STATES.get(answer.problem or Problem.TIME_LIMIT, "hangs")
+                self._gone = f"the endpoint {state}: {self._silent} requests in a row got no byte"
         else:
             self._silent = 0
+
+
+def _got_nothing(answer: Answer) -> bool:
+    """Whether the time was over before the first byte."""
+    return answer.problem is Problem.TIME_LIMIT and answer.first_byte_s is None

@@ -13,6 +13,7 @@ from bringup.errors import UsageError
 from bringup.flows.exercise import Exercise, Observed, Sandbox, Step
 from bringup.flows.identify import identify
 from bringup.flows.load import LoadSampler
+from bringup.flows.queue import at_work
 from bringup.flows.snapshot import Sources, ask_host, read_snapshot, sources
 from bringup.machine import Target
 from bringup.machine.engine_log import KEY as ENGINE_LOG
@@ -120,6 +121,7 @@ async def verify(
         gives_up=not world.is_replay,
     )
     exercise.beside = {"load": sampler}
+    exercise.at_work = lambda: at_work(sampler.engine, world.endpoint)
     observed = await exercise.run(checks)
     observed.answers.setdefault("under_load", {}).update(sampler.answers)
     target = _with_model(target, deployment)

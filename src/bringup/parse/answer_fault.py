@@ -15,6 +15,7 @@ class FaultKind(StrEnum):
 
     NOT_ASKED = "not asked"
     NO_ACCESS = "no access"  # 401, 403: the key, not the engine
+    QUEUED = "queued"  # others were served meanwhile
     BUSY = "busy"  # 429: a limit in front of the engine
     REFUSED = "refused"  # another 4xx: the engine understood and says no
     SERVER_ERROR = "server error"  # 5xx
@@ -56,6 +57,11 @@ _VERDICTS = {
         Severity.UNKNOWN,
         "the endpoint wants a key that it did not get",
         "give the key with --api-key or BRINGUP_API_KEY",
+    ),
+    FaultKind.QUEUED: (
+        Severity.UNKNOWN,
+        "the engine is at work for others and this request did not get its turn",
+        "verify when it is quieter, or let it run more requests at once",
     ),
     FaultKind.BUSY: (
         Severity.UNKNOWN,
@@ -155,6 +161,10 @@ def _transport_fault(answer: Answer, reply: ChatReply) -> Fault | None:
             kind, what = FaultKind.NOT_ASKED, answer.detail or "it was not asked"
         case Problem.REFUSED | Problem.UNREACHABLE:
             kind, what = FaultKind.GONE, f"nothing answers at this address: {detail}"
+        case Problem.SLOW:
+            kind, what = FaultKind.SLOW, f"no answer yet: {detail}"
+        case Problem.QUEUED:
+            kind, what = FaultKind.QUEUED, f"the engine is full: {detail}"
         case Problem.TIME_LIMIT if reply.content_events:
             kind, what = FaultKind.SLOW, f"still answering at the time limit{so_far}"
         case Problem.TIME_LIMIT:

@@ -14,6 +14,8 @@ class Problem(StrEnum):
     REFUSED = "refused"  # nothing listens
     UNREACHABLE = "unreachable"  # name, route, TLS or proxy
     TIME_LIMIT = "time_limit"  # asked and not finished in time
+    QUEUED = "queued"  # the same, while the engine was at work and others waited too
+    SLOW = "slow"  # the same, while the engine was at work
     RESET = "reset"  # the connection broke before the answer was whole
     TRUNCATED = "truncated"  # closed early against Content-Length or inside a chunk
     TOO_LARGE = "too_large"  # more bytes than the ask allows; the rest was not read

@@ -3,12 +3,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from bringup import registry
 from bringup.checks import MAX_ROUNDS, Check
 from bringup.flows.exercise import Exercise
+from bringup.flows.queue import at_work
+from bringup.parse.answer_fault import Fault, reply_or_fault
 from bringup.values.deployment import Deployment
 from bringup.values.engine import EngineStatus, KvCapacity, ServedModel
 from bringup.values.exchange import Answer, Ask, Problem, Program, ProgramResult
-from bringup.values.finding import Judgement
+from bringup.values.finding import Judgement, Severity
 
 
 @dataclass
@@ -153,3 +156,51 @@ def test_a_recording_is_asked_to_its_end_whatever_it_says():
     endpoint = ScriptedEndpoint(script={f"a/{key}": silent for key in "123"})
     observed, _ = run({"a": check(["1", "2", "3"], ["4"])}, endpoint, budget_s=0.0, gives_up=False)
     assert [answer.problem for answer in observed.answers["a"].values()] == [Problem.TIME_LIMIT] * 3 + [None]
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem", "severity"),
+    [
+        ((Problem.QUEUED, "8 run and 19 wait"), Problem.QUEUED, Severity.UNKNOWN),
+        ((Problem.SLOW, "4 run and 0 wait"), Problem.SLOW, Severity.WARNING),
+        (None, Problem.TIME_LIMIT, Severity.FAILURE),
+    ],
+)
+def test_a_request_that_an_engine_at_work_lets_wait_is_not_called_hung(seen, problem, severity):
+    silent = Answer(key="", problem=Problem.TIME_LIMIT)
+    endpoint = ScriptedEndpoint(script={"a/1": silent, "a/2": silent})
+    exercise = Exercise(deployment(), endpoint, RefusingSandbox(), budget_s=100.0, on_step=lambda _: None)
+
+    async def at_work_now():
+        return seen
+
+    exercise.at_work = at_work_now
+    answers = asyncio.run(exercise.run({"a": check(["1"], ["2"], ["3"])})).answers["a"]
+    assert answers["1"].problem is problem
+    assert isinstance(fault := reply_or_fault(answers["1"]), Fault)
+    assert fault.severity is severity
+    assert ("hangs" in answers["3"].detail) is (seen is None)
+
+
+@pytest.mark.parametrize(
+    ("looks", "problem"),
+    [
+        (((8, 19, 100.0), (8, 19, 140.0)), Problem.QUEUED),
+        (((4, 0, 100.0), (4, 0, 140.0)), Problem.SLOW),
+        (((8, 19, 100.0), (8, 20, 100.0)), None),  # hung: only the queue grows
+        (((0, 0, 100.0), (0, 0, 140.0)), None),  # idle, and yet no answer
+    ],
+)
+def test_what_an_engine_does_while_it_lets_wait(looks, problem):
+    script = {
+        f"queue/{number}": Answer(
+            key="",
+            status=200,
+            body=f"vllm:num_requests_running {runs}.0\nvllm:num_requests_waiting {waits}.0\n"
+            f"vllm:generation_tokens_total {tokens}\n",
+        )
+        for number, (runs, waits, tokens) in enumerate(looks)
+    }
+    engine = registry.load("bringup.engines", "ENGINE")["vllm"]
+    found = asyncio.run(at_work(engine, ScriptedEndpoint(script=script), apart_s=0.0))
+    assert (found and found[0]) is problem
