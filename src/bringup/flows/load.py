@@ -19,7 +19,7 @@ from bringup.values.load import EngineMoment, GpuMoment, GpuTrace, LoadTrace
 from bringup.vendors import Vendor
 
 _PIECE_S = 3  # seconds of readings in one answer of the host
-_ENGINE_INTERVAL_S = 0.25
+_ENGINE_INTERVAL_S = 0.2
 _MOST_PIECES = 400  # twenty minutes
 _PROBE_LIMIT_S = 5.0
 CHECK = "under_load"  # whose answers the engine's counters are kept beside

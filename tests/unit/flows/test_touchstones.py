@@ -192,7 +192,6 @@ B_REMARKS = {
     "context_limit": "note",
     "vision": "note",
     "headroom": "note",
-    "cancel.after": "unknown",  # the answers are those of an engine that frees its places at once
 }
 
 
