@@ -59,6 +59,7 @@ class StartLogReader:
     recognise: Callable[[LogLine], bool]  # only this engine writes such a line
     begins: Callable[[LogLine], str | None]  # a mark that a process writes once in a start; None: no mark
     read: Callable[[Sequence[LogLine]], StartLog]  # the lines of one start
+    literals: tuple[str, ...] = ()  # one of them stands in every line that `read` takes something from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ Value = int | float | str
 _RANK_FIELDS = frozenset(one.name for one in fields(RankStart)) - {"label", "pid"}
 _UNITS = {"gib": GIB, "mib": MIB}
 _MOST_QUOTED = 400  # characters of a line that is kept
+_EVERYWHERE = frozenset({"build", "device", "reserved ", "blocks: ", "version ", "page_size"})
 _LONGEST_PAUSE = 86_400.0  # seconds; a longer one between two lines is a clock that was set
 
 
@@ -72,6 +73,14 @@ class Facts:
 def shape(literal: str, pattern: str, keep: Keep = Keep.FIRST, closes: tuple[str, ...] = ()) -> Shape:
     """A row of the table."""
     return Shape(literal=literal, pattern=re.compile(pattern), keep=keep, closes=closes)
+
+
+def literals_of(
+    shapes: Sequence[Shape], marks: Mapping[Phase, Sequence[str]], further: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What a line must have one of to tell a reader something, without words that stand everywhere."""
+    words = {one.literal for one in shapes} | {word for some in marks.values() for word in some}
+    return tuple(sorted({word for word in words if word not in _EVERYWHERE} | set(further)))
 
 
 def gather(lines: Iterable[LogLine], shapes: Sequence[Shape]) -> Facts:

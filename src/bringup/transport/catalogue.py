@@ -6,6 +6,7 @@ from pathlib import Path
 from bringup.parse.gpu_name import CatalogueCard, read_catalogue
 from bringup.parse.json_value import read_json
 from bringup.parse.known_bugs import read_known_bugs
+from bringup.parse.known_lines import KnownLines, read_known_lines
 from bringup.parse.model_catalogue import CatalogueModel, read_models
 from bringup.values.known_bug import KnownBug
 
@@ -29,3 +30,9 @@ def load_models() -> tuple[CatalogueModel, ...]:
 def load_known_bugs() -> tuple[KnownBug, ...]:
     """The bugs of engines that are known."""
     return read_known_bugs(read_json((_DATA / "known_bugs.json").read_text(encoding="utf-8")))
+
+
+@cache
+def load_known_lines() -> KnownLines:
+    """Wrapper messages, lines of healthy starts, kinds that follow others."""
+    return read_known_lines(read_json((_DATA / "log_lines.json").read_text(encoding="utf-8")))

@@ -73,6 +73,13 @@ class Case:
     total_lines: int = 0
     host: HostSnapshot | None = None  # what probes measured, with --host
     texts: dict[str, str] = field(default_factory=dict[str, str])  # raw answers of further probes, by key
+    argv: tuple[str, ...] = ()  # the command, as far as the log shows it
+    environment: dict[str, str] = field(default_factory=dict[str, str])  # variables that the log shows
+    model: str | None = None
+    versions: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # "torch" -> "2.8.0+cu128", "driver", ...
+    gpus: tuple[str, ...] = ()  # names of the cards, one per card
 
     def matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[CaseLine, re.Match[str]]]:
         """Every line that the pattern is found in, in order."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from bringup.engines import StartLogReader
 from bringup.engines.llama_cpp.flags import read_command
-from bringup.parse.log_facts import Facts, Keep, gather, phases_of, rank_starts, shape
+from bringup.parse.log_facts import Facts, Keep, gather, literals_of, phases_of, rank_starts, shape
 from bringup.parse.log_line import LogLine
 from bringup.parse.redact import redact_argv
 from bringup.values.engine import EngineSpec
@@ -84,6 +84,14 @@ _OWN = (
     "llama_kv_cache",
 )
 _READY = re.compile(r"model loaded|server is listening|listening on http|all slots are idle")
+_FURTHER = (
+    "build: ",
+    "build_info: ",
+    "build = ",
+    "main: loading model",
+    "model loaded",
+    "all slots are idle",
+)
 
 
 def recognise(line: LogLine) -> bool:
@@ -173,4 +181,6 @@ def _spec(facts: Facts, model: str | None) -> EngineSpec | None:
     return read_command(redact_argv(words))
 
 
-START_LOG = StartLogReader(recognise=recognise, begins=begins, read=read)
+START_LOG = StartLogReader(
+    recognise=recognise, begins=begins, read=read, literals=literals_of(_SHAPES, _MARKS, (*_OWN, *_FURTHER))
+)

@@ -11,7 +11,7 @@ from bringup.engines import StartLogReader
 from bringup.engines.sglang.flag_names import ALIASES, KNOWN, RENAMED, SWITCHES
 from bringup.engines.sglang.flags import read_command
 from bringup.parse.json_value import Json
-from bringup.parse.log_facts import Keep, gather, phases_of, rank_starts, shape, with_seconds
+from bringup.parse.log_facts import Keep, gather, literals_of, phases_of, rank_starts, shape, with_seconds
 from bringup.parse.log_line import LogLine
 from bringup.parse.python_repr import literal, read_names
 from bringup.parse.redact import redact_argv
@@ -107,6 +107,7 @@ tensor-parallel-size
 """
 _ASKED = frozenset(f"--{name}" for name in _NAMES.split())
 _DEFAULTS: frozenset[object] = frozenset((None, False, 1, "auto"))
+_FURTHER = ("server_args=", "available_cpu_mem=")
 
 
 def recognise(line: LogLine) -> bool:
@@ -176,4 +177,6 @@ def _words(flag: str, value: Json) -> list[str]:
     return [flag] if value is True else [flag, str(value)]
 
 
-START_LOG = StartLogReader(recognise=recognise, begins=begins, read=read)
+START_LOG = StartLogReader(
+    recognise=recognise, begins=begins, read=read, literals=literals_of(_SHAPES, _MARKS, (*_OWN, *_FURTHER))
+)

@@ -10,7 +10,16 @@ from dataclasses import replace
 
 from bringup.engines import StartLogReader
 from bringup.engines.vllm.start_arguments import spec_of_lines
-from bringup.parse.log_facts import Facts, Keep, gather, phases_of, rank_starts, shape, with_seconds
+from bringup.parse.log_facts import (
+    Facts,
+    Keep,
+    gather,
+    literals_of,
+    phases_of,
+    rank_starts,
+    shape,
+    with_seconds,
+)
 from bringup.parse.log_line import LogLine
 from bringup.parse.redact import redact
 from bringup.planner.kv_versions import NEWEST, read_version
@@ -148,6 +157,8 @@ _OWN = (
     "torch.compile took ",
     "torch.compile takes ",
 )
+# Of lines that say what it was started with (`start_arguments`).
+_FURTHER = ("args: Namespace(", "with config: ", "max_num_batched_tokens=")
 
 
 def recognise(line: LogLine) -> bool:
@@ -230,4 +241,6 @@ def _without_graphs(rank: RankStart, facts: Facts) -> RankStart:
     return replace(rank, activations=max(0, rank.activations - graphs))
 
 
-START_LOG = StartLogReader(recognise=recognise, begins=begins, read=read)
+START_LOG = StartLogReader(
+    recognise=recognise, begins=begins, read=read, literals=literals_of(_SHAPES, _MARKS, (*_OWN, *_FURTHER))
+)
