@@ -25,9 +25,11 @@ from bringup import errors, registry
 from bringup.checks import Check
 from bringup.cli.main import COMMANDS, bringup
 from bringup.engines import Engine
+from bringup.flows import probes
 from bringup.machine import Subject, Target
 from bringup.report import json as report_json
 from bringup.report import plain
+from bringup.rules import Rule
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.host import HostSnapshot, Question
 from bringup.values.report import Report
@@ -55,6 +57,7 @@ def pages() -> dict[str, str]:
     return {
         "commands.md": commands_page(),
         "checks.md": checks_page(),
+        "rules.md": rules_page(),
         "engines.md": engines_page(),
         "host-questions.md": host_page(),
         "exit-codes.md": exit_codes_page(),
@@ -115,6 +118,34 @@ def checks_page() -> str:
     return page("Checks", intro, table, *parts)
 
 
+def rules_page() -> str:
+    """Every kind of failure that `bringup diagnose` knows, and the rule behind it."""
+    rules = cast("dict[str, Rule]", registry.load("bringup.rules", "RULE"))
+    intro = (
+        "What `bringup diagnose` knows. A rule stands for one kind of failure or for several that are told "
+        "apart in one place; `id` in the JSON is the kind. Only lines with one of the texts that a rule "
+        "looks for, tracebacks and their neighbours are read."
+    )
+    rows = sorted(
+        row(f"`{kind}`", f"[{rule.title}](#{name})") for name, rule in rules.items() for kind in rule.kinds
+    )
+    table = "\n".join(("| kind | rule |", "|---|---|", *rows))
+    return page("Rules", intro, table, *(_rule_part(name, rule) for name, rule in rules.items()))
+
+
+def _rule_part(name: str, rule: Rule) -> str:
+    kinds = ", ".join(f"`{kind}`" for kind in rule.kinds)
+    parts = (
+        ("Means", rule.meaning),
+        ("Told apart", rule.told_apart),
+        ("Cure", rule.cure),
+        ("Source", rule.source),
+        ("Looks for", ", ".join(f"`{text}`" for text in rule.literals) or "probes of a host alone"),
+    )
+    lines = "\n".join(f"* {label}: {text}" for label, text in parts)
+    return f"## {name}\n\n{rule.title[:1].upper()}{rule.title[1:]}: {kinds}\n\n{lines}"
+
+
 def engines_page() -> str:
     """Every engine: how it is recognised and what its health endpoint proves."""
     engines = cast("dict[str, Engine]", registry.load("bringup.engines", "ENGINE"))
@@ -147,6 +178,9 @@ def host_page() -> str:
         parts += _questions_part(f"bringup.vendors.{name}", vendor.name, vendor.questions)
     for name, subject in subjects.items():
         parts += _questions_part(f"bringup.machine.{name}", name, subject.questions(EXAMPLE))
+    parts += _questions_part(
+        "bringup.flows.probes", "diagnose", probes.questions(Target(unit="vllm.service"))
+    )
     return page("What is asked on a host", *parts)
 
 

@@ -16,6 +16,7 @@ from bringup.errors import EXIT_INTERRUPTED, EXIT_USAGE, BringupError, UsageErro
 COMMANDS = {
     "verify": "Verify a running model: does it work, what does it cost, what is left.",
     "plan": "Say what fits and how much memory it takes, before anything is started.",
+    "diagnose": "Name what broke a start, from its log, and the change that cures it.",
     "demo": "Bring a small real model up on this machine, verify it, take it down.",
     "checks": "List the checks that `verify` makes.",
     "completion": "Print the shell completion script for bash, zsh or fish.",
@@ -57,6 +58,7 @@ def bringup() -> None:
       bringup verify http://gpubox:8000    function checks over the network
       bringup verify :8000 --host gpubox   and its machine, over SSH
       bringup verify :8000 --full --json   everything, as JSON
+      bringup diagnose vllm.log            why it did not start, what to change
 
     \b
     Exit codes:

@@ -1,0 +1,131 @@
+"""A diagnosis as a report: verdict, what broke and why, the exact line to change."""
+
+from dataclasses import replace
+from shlex import join
+
+from bringup.report.changed_line import changed_command, spelled
+from bringup.units import bytes_text
+from bringup.values.case import Case
+from bringup.values.diagnosis import Diagnosis
+from bringup.values.finding import Finding, Fix, Severity
+from bringup.values.report import Cell, Report, Table
+from bringup.values.start_log import StartLog
+
+_DISPLAY = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "tensorrt_llm": "TensorRT-LLM"}
+_VERDICTS = {
+    Severity.FAILURE: "broken",
+    Severity.WARNING: "in trouble",
+    Severity.UNKNOWN: "not decided",
+    Severity.NOTE: "nothing broken",
+    Severity.OK: "nothing broken",
+}
+
+
+def build_diagnosis_report(diagnosis: Diagnosis, *, tool_version: str) -> Report:
+    """The report of a diagnosis."""
+    first = diagnosis.findings[0]
+    case = diagnosis.case
+    tables = [*_cures(diagnosis.findings, case), *diagnosis.tables]
+    if case is not None and case.facts is not None and first.severity in (Severity.OK, Severity.NOTE):
+        tables += _healthy(case.facts)
+    return Report(
+        kind="diagnose",
+        verdict=_VERDICTS[first.severity],
+        title=_title(diagnosis),
+        paragraph=_paragraph(diagnosis, first),
+        findings=tuple(_quoting_lines(one) for one in diagnosis.findings),
+        tables=tuple(tables),
+        tool_version=tool_version,
+        exit_code=diagnosis.exit_code,
+    )
+
+
+def _title(diagnosis: Diagnosis) -> str:
+    case = diagnosis.case
+    who = ""
+    if case is not None and case.engine:
+        version = f" {case.version}" if case.version else ""
+        model = f"{case.model} on " if case.model else ""
+        who = f"{model}{_DISPLAY.get(case.engine, case.engine)}{version}, "
+    return f"{who}{diagnosis.source}, {diagnosis.total_lines:,} lines"
+
+
+def _paragraph(diagnosis: Diagnosis, first: Finding) -> str:
+    case = diagnosis.case
+    sentences = [f"{_begun(first.summary)}."]
+    if first.severity in (Severity.FAILURE, Severity.WARNING) and case is not None and case.phase:
+        sentences.append(f"It came as far as: {case.phase.value.replace('_', ' ')}.")
+    cure = next((fix for fix in first.fixes if fix.kind == "cure"), None) or next(iter(first.fixes), None)
+    if cure is not None:
+        sentences.append(f"Change: {spelled(cure, case)}.")
+    elif first.next_measurement and first.severity is not Severity.OK:
+        sentences.append(f"Next: {first.next_measurement}")
+    if diagnosis.words:
+        sentences.append(f"({_begun(diagnosis.words)}.)")
+    return " ".join(sentences)
+
+
+def _begun(text: str) -> str:
+    """The text as a sentence begins; names such as vLLM stay as they are."""
+    return f"{text[:1].upper()}{text[1:]}" if text.split(" ", maxsplit=1)[0].islower() else text
+
+
+def _quoting_lines(finding: Finding) -> Finding:
+    """The finding with the number of each quoted line where it is read."""
+    return replace(
+        finding,
+        evidence=tuple(
+            replace(one, source=f"{one.source}:{one.line}") if one.line is not None else one
+            for one in finding.evidence
+        ),
+    )
+
+
+def _cures(findings: tuple[Finding, ...], case: Case | None) -> list[Table]:
+    """What to change for each finding, the best first, and the whole command with it."""
+    tables: list[Table] = []
+    for finding in findings:
+        if not finding.fixes:
+            continue
+        rows: list[tuple[Cell, ...]] = [
+            (spelled(fix, case), fix.kind, fix.cost or None) for fix in finding.fixes
+        ]
+        tables.append(
+            Table(
+                title=f"Cures of {finding.id}",
+                columns=("change", "kind", "cost"),
+                rows=tuple(rows),
+                note=_command(finding.fixes, case),
+            )
+        )
+    return tables
+
+
+def _command(fixes: tuple[Fix, ...], case: Case | None) -> str:
+    if case is None or not case.argv:
+        return ""
+    best = next((fix for fix in fixes if fix.type in ("flag", "env") and fix.kind == "cure"), None)
+    best = best or next((fix for fix in fixes if fix.type in ("flag", "env")), None)
+    return f"run: {join(changed_command(case, best))}" if best is not None and best.new else ""
+
+
+def _healthy(start: StartLog) -> list[Table]:
+    """What the start took per phase, and what it can hold."""
+    phases = tuple((one.name.value.replace("_", " "), one.first_line, one.seconds) for one in start.phases)
+    tables = [Table(title="Start by phase", columns=("phase", "from line", "seconds"), rows=phases)]
+    facts: tuple[tuple[str, Cell], ...] = (
+        ("tokens of KV cache", start.kv_tokens),
+        ("requests of the longest length at once", start.max_concurrency),
+        ("tokens of the longest request", start.context_tokens),
+        ("requests that may run at once", start.running),
+        ("weights of the fullest rank", _size(start.most_loaded.weights if start.most_loaded else None)),
+        ("KV cache of a rank", _size(max((one.kv_pool or 0 for one in start.ranks), default=0) or None)),
+    )
+    known = tuple(row for row in facts if row[1] is not None)
+    if known:
+        tables.append(Table(title="Capacity", columns=("what", "figure"), rows=known))
+    return tables
+
+
+def _size(value: int | None) -> str | None:
+    return bytes_text(value) if value is not None else None

@@ -1,0 +1,43 @@
+"""A diagnosis as JSON, schema `bringup/diagnosis/1`."""
+
+import msgspec
+
+from bringup.report.plain import plain_record
+from bringup.values.diagnosis import Diagnosis
+from bringup.values.finding import Finding
+
+SCHEMA = "bringup/diagnosis/1"
+
+
+def render_diagnosis_json(diagnosis: Diagnosis) -> str:
+    """The diagnosis as one JSON object with two-space indent and a final newline."""
+    case = diagnosis.case
+    facts: dict[str, object] = {"source": diagnosis.source, "lines": diagnosis.total_lines}
+    if case is not None:
+        facts |= {
+            "engine": case.engine,
+            "version": case.version,
+            "model": case.model,
+            "phase": case.phase,
+            "is_ready": case.is_ready,
+            "flags": case.flags,
+            "gpus": case.gpus,
+            "run": diagnosis.run,
+            "runs": diagnosis.runs,
+            "chosen_because": diagnosis.words,
+        }
+        if case.facts is not None:
+            facts["phases"] = [
+                {"name": one.name, "first_line": one.first_line, "seconds": one.seconds}
+                for one in case.facts.phases
+            ]
+    plain = {"schema": SCHEMA, "findings": [_plain(one) for one in diagnosis.findings], "log": facts}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _plain(finding: Finding) -> dict[str, object]:
+    record = plain_record(finding)
+    return {
+        name: record[name]
+        for name in ("id", "severity", "summary", "evidence", "explanation", "fixes", "next_measurement")
+    }
