@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from bringup.values.host import HostSnapshot
 from bringup.values.start_log import Phase, StartLog
 
+# What a page about failures has around a message, and a log has not: rows of tables, lists with code in them.
+_PAGE = re.compile(r"^\s*\|.*\|.*\|\s*$|^\s*(?:[-*]|\d+\.)\s.*(?:`|\*\*)|^#{1,4} ")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseLine:
@@ -82,10 +85,10 @@ class Case:
     gpus: tuple[str, ...] = ()  # names of the cards, one per card
 
     def matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[CaseLine, re.Match[str]]]:
-        """Every line that the pattern is found in, in order."""
+        """Every line that the pattern is found in, in order; not what a page about failures says of it."""
         for line in self.lines:
             found = pattern.search(line.text)
-            if found is not None:
+            if found is not None and not _PAGE.search(line.raw):
                 yield line, found
 
     def first(self, pattern: re.Pattern[str]) -> tuple[CaseLine, re.Match[str]] | None:
