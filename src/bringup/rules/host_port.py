@@ -1,66 +1,88 @@
-"""The port that the server wants is taken."""
+"""The port that the server, or the ranks' store, wants is taken.
+
+Seen in: errno 98 as asyncio and uvicorn print it ("error while attempting to bind on address"), vLLM 0.6 to
+0.32 `entrypoints/launcher.py`, llama.cpp `tools/server/server-http.cpp` ("couldn't bind HTTP server
+socket"), PyTorch `c10d/TCPStore.cpp` (EADDRINUSE), docker ("port is already allocated").
+"""
 
 import re
 
-from bringup.rules import Match, Rule
+from bringup.parse.case_facts import flag_of, spelled
+from bringup.rules import Rule, Sign, read_signs
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 
-_TAKEN = re.compile(
-    r"[Aa]ddress already in use|error while attempting to bind on address|EADDRINUSE|"
-    r"couldn't bind HTTP server socket"
+_PORT = re.compile(
+    r"\('[\d.:a-f]*', (?P<a>\d{2,5})|port:? (?P<b>\d{2,5})|:(?P<c>\d{4,5})\b(?!:)|Port (?P<d>\d{2,5})",
+    re.IGNORECASE,
 )
-_PORT = re.compile(r"\(?'[^']*', (\d+)\)?|port:? (\d+)|--port[ =](\d+)|:(\d{4,5})\b")
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """A match for the first line that says so."""
-    found = case.first(_TAKEN)
-    if found is None:
-        return ()
-    line, _ = found
-    match = _PORT.search(line.text)
-    told = next((group for group in match.groups() if group), None) if match else None
-    port = told or case.flags.get("--port")
-    new = str(int(port) + 1) if port else None
-    lines = tuple(one for one, _ in case.matches(_TAKEN))
+def _another_port(case: Case, found: re.Match[str]) -> tuple[Fix, ...]:
+    text = next(
+        (line.text for line, match in case.matches(found.re) if match.group() == found.group()), found.group()
+    )
+    told = _PORT.search(text)
+    asked = flag_of(case, "--port")
+    port = next((value for value in told.groups() if value), None) if told else None
+    old = port or asked
+    new = str(int(old) + 1) if old and old.isdigit() and int(old) < 65535 else "a free one"
+    is_store = "EADDRINUSE" in text or "TCPStore" in text or "listen on any local" in text
+    name = "MASTER_PORT" if is_store else spelled(case, "port")
+    type_ = "env" if name.isupper() else "flag"
+    listen = f"ss -ltnp 'sport = :{old}'" if old else "ss -ltnp"
     return (
-        Match(
-            kind="host.port",
-            sure=0.95,
-            lines=lines,
-            summary=f"port {port} is taken by another process"
-            if port
-            else "the port is taken by another process",
-            explanation="Another process, often the server before this one, still listens there.",
-            fixes=(
-                Fix(type="flag", name="--port", old=port, new=new, kind="cure"),
-                Fix(
-                    type="service",
-                    name="the process that holds the port",
-                    new="ended",
-                    cost="ends whatever it serves",
-                ),
-            ),
-            next_measurement=f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp",
+        Fix(type=type_, name=name, old=old, new=new, cost="clients must use it too"),
+        Fix(
+            type="hardware",
+            name="kill old pid (ss -ltnp)",
+            new=f"end the server that {listen} shows",
+            old=old,
         ),
     )
 
+
+SIGN = Sign(
+    kind="host.port",
+    pattern=re.compile(
+        r"address already in use|\[Errno 98\]|Address already in use|EADDRINUSE"
+        r"|couldn't bind (?:HTTP server socket|to server socket)"
+        r"|[Pp]ort is already allocated|[Pp]ort \d+ is (?:already )?(?:in use|occupied|not available)"
+        r"|only one usage of each socket"
+        r"|failed to listen on any local network address|bind: .*in use"
+    ),
+    sure=0.95,
+    summary="the port is taken by another process",
+    explanation="Often an older server that still runs. Engines find out only after the weights are loaded.",
+    fixes=_another_port,
+    next_measurement="ss -ltnp  # who owns the port",
+)
 
 RULE = Rule(
     kinds=("host.port",),
     title="the port is taken",
     literals=(
-        "ddress already in use",
-        "attempting to bind on address",
+        "Address already in use",
+        "address already in use",
+        "Errno 98",
         "EADDRINUSE",
         "bind HTTP server socket",
+        "bind to server socket",
+        "ort is already allocated",
+        " is already in use",
+        " is in use",
+        " is occupied",
+        " is not available",
+        "only one usage of each socket",
+        "failed to listen on any",
+        "bind: ",
     ),
-    read=read,
+    read=read_signs((SIGN,)),
     meaning="The server could not listen on its port because another process does.",
-    told_apart="from a torch.distributed port by the server's own words: the latter names the store's port.",
-    cure="Another port, or end the process that holds it.",
-    source="asyncio and uvicorn (`error while attempting to bind on address`), vLLM "
-    "`entrypoints/launcher.py`, "
-    "llama.cpp `tools/server/server-http.cpp` (`couldn't bind HTTP server socket`).",
+    told_apart="A port of the ranks' store names the store or EADDRINUSE: then MASTER_PORT is to change, not "
+    "the server's.",
+    cure="Another port, or the end of the process that holds it. Check before the weights load.",
+    source="asyncio and uvicorn server.py; vllm/entrypoints/launcher.py; llama.cpp "
+    "tools/server/server-http.cpp; "
+    "torch c10d/TCPStore.cpp; docker libnetwork portallocator",
 )
