@@ -13,7 +13,7 @@ from bringup.values.case import Case
 from bringup.values.finding import Fix, Severity
 
 _FULL = re.compile(
-    r"No space left on device|\[?Errno 28\]?|os error 28|ENOSPC|Disk quota exceeded"
+    r"[Nn]o space left on device|\[?Errno 28\]?|os error 28|ENOSPC|Disk quota exceeded"
     r"|Not enough free disk space|not enough free disk"
 )
 _RAY = re.compile(r"file_system_monitor\.cc:\d+: (?P<path>\S+) is over (?P<share>\d+)% full")
@@ -121,6 +121,7 @@ RULE = Rule(
     title="a disk is full",
     literals=(
         "No space left",
+        "no space left",
         "Errno 28",
         "os error 28",
         "ENOSPC",

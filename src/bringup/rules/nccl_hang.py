@@ -46,7 +46,7 @@ _JOINS = re.compile(  # others of `_LAST` stand in logs of any kind
 _CALM = re.compile(r"P2P test failed|NET/Plugin|libnccl|Failed to open libibverbs|TORCH_NCCL|NCCL_\w+ set by")
 _AFTER = re.compile(
     r"Load weight begin|Starting to load model|Loading (?:safetensors|model)|load_tensors|Loading weights"
-    r"|\d+%\|"
+    r"|(?:[Ll]oading|[Cc]apturing|shards)[^|]{0,80}\d+%"
 )
 _TAIL = 3  # lines after the last sign of NCCL that may still follow it
 _PEER = re.compile(r"peer access is not supported between these two devices|peer mapping resources exhausted")

@@ -233,7 +233,7 @@ SIGNS = (
             r"|cannot access peer"
         ),
         needs=re.compile(r"[Cc]onfidential|\bCC mode|PPCIE|conf-compute"),
-        sure=0.85,
+        sure=0.96,
         summary="confidential mode: cards have no peer access to each other",
         fixes=(
             _fix("env", "NCCL_P2P_DISABLE", "1", cost="slower collectives"),

@@ -167,7 +167,7 @@ SIGNS = (
     Sign(
         kind="topology.snp",
         pattern=re.compile(r"SNP: IOMMU is disabled or configured in passthrough mode|RMP_PAGE_FAULT"),
-        sure=0.85,
+        sure=0.93,
         summary="SEV-SNP is on: it needs a translating IOMMU, which breaks copies between cards",
         fixes=(
             _fix(
