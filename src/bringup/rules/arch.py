@@ -1,0 +1,373 @@
+"""The GPU's architecture: no machine code for it, a number format it lacks, a selector that refuses it.
+
+Source: CUDA's error strings; vLLM 0.3 to 0.33 `platforms/cuda.py`, `fused_moe/oracle/*.py`,
+`quantization/base_config.py`; SGLang 0.2 to 0.5.23; Triton 2.1 to 3.6 `compiler/errors.py`, `runtime/errors.py`;
+PyTorch `torch/cuda/__init__.py`; llama.cpp `ggml-cuda/common.cuh` (`no_device_code`).
+"""
+
+import re
+from collections.abc import Callable
+
+from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.planner.kv_versions import read_version
+from bringup.rules import Match, Rule
+from bringup.values.case import Case
+from bringup.values.finding import Fix
+from bringup.values.setting_names import engine_of, flag_of, package_of, value_of
+
+# What of the name tells the architecture. Source: NVIDIA's list of compute capabilities.
+_CAPABILITIES = (
+    (r"sm_?12[01]a?|compute_12[01]|capability (?:12\.|12[01])", ""),
+    (r"GB10\b|DGX Spark", "12.1"),
+    (r"RTX (?:PRO \d000|50[5-9]0)|RTX PRO", "12.0"),
+    (r"\bG?B[23]00\b", "10.0"),
+    (r"\bG?H(?:100|200|20|800)\b", "9.0"),
+    (r"\bL40S?\b|\bL4\b|RTX 40[5-9]0|RTX \d000 Ada", "8.9"),
+    (r"\bA(?:10G?|40|16|2|[2-6]000)\b|RTX 30[5-9]0", "8.6"),
+    (r"\bA(?:100|800|30)\b", "8.0"),
+    (r"\bT4\b|RTX 20[6-8]0|GTX 16[5-6]0|Quadro RTX", "7.5"),
+    (r"\bV100\b|TITAN V\b", "7.0"),
+    (r"\bP100\b", "6.0"),
+    (r"\bP(?:40|4)\b|GTX 10[5-8]0", "6.1"),
+)
+_OLDEST_OF_WHEELS = 7.0  # prebuilt vLLM holds code from here on
+_NO_IMAGE = (
+    r"no kernel image is available|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"
+    r"|CUDA_ERROR_INVALID_IMAGE|device kernel image is invalid|no binary for GPU|hipErrorNoBinaryForGpu"
+)
+_MESSAGES = (
+    Message(
+        kind="arch.no_kernel_image",
+        sure=0.95,
+        pattern=_NO_IMAGE,
+        literals=("no kernel image", "NoKernelImageForDevice", "NO_BINARY_FOR_GPU", "ERROR_INVALID_IMAGE",
+                  "kernel image is invalid", "no binary for GPU", "NoBinaryForGpu"),
+        summary="a library holds no machine code for this GPU{capability}",
+    ),
+    Message(
+        kind="arch.no_kernel_image",
+        sure=0.9,
+        pattern=r"(?:CUDA kernel )?(?P<op>\w+) has no device code compatible with CUDA arch (?P<arch>\d+)"
+        r"|was compiled for: (?P<built>[\d,]+)",
+        literals=("no device code compatible", "was compiled for:"),
+        summary="llama.cpp holds no machine code for architecture {arch}",
+    ),
+    Message(
+        kind="arch.no_kernel_image",
+        sure=0.7,
+        pattern=r"with CUDA capability sm_(?P<sm>\d+a?) is not compatible with the current PyTorch installation",
+        literals=("not compatible with the current PyTorch",),
+        summary="this PyTorch holds no machine code for sm_{sm}",
+    ),
+    Message(
+        kind="arch.no_kernel_image",
+        sure=0.55,
+        pattern=r"SASS: ?(?P<built>(?:sm_\d+a?[ ,]*)+).*PTX",
+        literals=("SASS:",),
+        summary="the library was built for {built} only",
+    ),
+    Message(
+        kind="arch.quant_unsupported",
+        sure=0.94,
+        pattern=r"type (?P<type>fp8e\w+|float8\w+|bf16|fp4\w*|e2m1\w*) not supported in this architecture",
+        literals=("not supported in this architecture",),
+        summary="the GPU has no {type}",
+    ),
+    Message(
+        kind="arch.quant_unsupported",
+        sure=0.95,
+        pattern=r"quantization method (?P<method>\S+) is not supported for the current GPU\.? ?(?:Minimum capability: "
+        r"(?P<least>\d+)\.? ?(?:Current capability: (?P<has>\d+))?)?",
+        literals=("is not supported for the current GPU",),
+        summary="{method} needs capability {least}, the GPU has {has}",
+    ),
+    Message(
+        kind="arch.quant_unsupported",
+        sure=0.88,
+        pattern=r"_scaled_mm is only supported on CUDA devices|No compiled \w+ for (?:a |CUDA )?(?:compute|device)"
+        r"|No compiled nvfp4|[Nn][Vv]?[Ff][Pp]4 .{0,60}(?:requires|only (?:supported|works)|not supported).{0,40}"
+        r"(?:[Bb]lackwell|SM ?10|sm_?10|compute capability)"
+        r"|(?:FP8|fp8|mxfp4|MXFP4|MxFP4|int8|awq|gptq)\w* (?:\w+ ){0,3}(?:is|are) (?:not supported|only supported)"
+        r" (?:on|for|by) (?:\S+ ){0,4}(?:GPU|device|capability|compute|arch|Hopper|sm|SM|ROCm|hardware)"
+        r"|FP8 (?:quantized models|computation|GEMM)?.{0,20}(?:only|not) supported on (?:GPUs|devices)",
+        literals=("_scaled_mm is only supported", "No compiled", "upported", "requires", "only works"),
+        summary="the number format is not implemented for this architecture",
+        unless=_NO_IMAGE,
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.96,
+        pattern=r"(?P<what>\S+ (?:MoE|GEMM|linear)) backend '?(?P<backend>\w+)'? does not support the deployment"
+        r" configuration(?: since (?P<why>[^.\n]+))?",
+        literals=("does not support the deployment configuration",),
+        summary="the {what} backend {backend} is refused: {why}",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.96,
+        pattern=r"No (?P<what>\S+ (?:MoE|GEMM|linear)) backend supports the deployment configuration",
+        literals=("backend supports the deployment configuration",),
+        summary="no {what} backend takes this device and layout",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.9,
+        pattern=r"kernel requires (?P<need>\d+\.[\dx]|sm_?\d+\w*|SM ?\d+\w*) architecture"
+        r"|No supported CUDA architectures found for major versions (?P<majors>\[[\d, ]+\])",
+        literals=("kernel requires", "No supported CUDA architectures"),
+        summary="the chosen kernel is for architecture {need}{majors} only",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.93,
+        pattern=r"Selected (?:attention )?backend (?:AttentionBackendEnum\.|_Backend\.)?(?P<backend>\w+) is not valid for"
+        r" this configuration\.? ?(?:Reason: (?P<why>\[[^\]]*\]))?"
+        r"|No valid (?:attention|MLA) backend found",
+        literals=("is not valid for this configuration", "backend found"),
+        summary="attention backend {backend} is refused: {why}",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.88,
+        pattern=r"(?P<backend>FlashAttention(?:[- ]?[234v]+)?|FA[234]|FlashMLA|fa3|flashmla|CutlassMLA|cutlass_mla|trtllm\w*|"
+        r"TRTLLM[ \w]*|FlashInfer[ \w]*|DeepEP|[Ss]inks?)[^.\n]{0,60}(?:only supports?|is only supported|are only supported|"
+        r"is not supported|requires|not supported on)[^.\n]{0,50}(?:Ampere|Hopper|Blackwell|[Ss][Mm]_?>?=?\d|capability|GPUs?"
+        r"|device|FlashAttention 3|SM ?\d)",
+        literals=("FlashAttention", "FA2", "FA3", "FA4", "FlashMLA", "fa3", "flashmla", "utlass", "trtllm", "TRTLLM",
+                  "FlashInfer", "DeepEP", "inks"),
+        summary="{backend} does not take this GPU",
+        unless=r"MoE backend|" + _NO_IMAGE,
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.86,
+        pattern=r"does not support backend '(?P<backend>[\w-]+)' with capability (?P<has>\d+)"
+        r"|BackendSupportedError|requires device with capability > \(\d, \d\)"
+        r"|No operator found for `?memory_efficient_attention",
+        literals=("does not support backend", "BackendSupportedError", "requires device with capability",
+                  "No operator found for"),
+        summary="the chosen kernel library does not take this GPU",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.8,
+        pattern=r"[Hh]ead.?size (?P<size>\d+) is not supported by (?P<backend>\w+)",
+        literals=("is not supported by",),
+        summary="{backend} has no kernel for heads of {size}",
+    ),
+    Message(
+        kind="arch.dtype",
+        sure=0.96,
+        pattern=r"[Bb][Ff]loat16 is only supported on GPUs with compute capability of at least (?P<least>[\d.]+)"
+        r"(?:.*?Your (?P<gpu>.{1,60}?) GPU has compute capability (?P<has>[\d.]+))?",
+        literals=("loat16 is only supported on GPUs",),
+        summary="bfloat16 needs capability {least}, the GPU ({gpu}) has {has}",
+    ),
+    Message(
+        kind="arch.dtype",
+        sure=0.94,
+        pattern=r"torch\.(?P<type>\w+) is not supported for quantization method (?P<method>\S+?)\.? "
+        r"(?:Supported dtypes: (?P<possible>\[[^\]]*\]))?",
+        literals=("is not supported for quantization method",),
+        summary="{method} does not work in {type}, but in {possible}",
+    ),
+    Message(
+        kind="arch.dtype",
+        sure=0.9,
+        pattern=r"model type '?(?P<model>\w+)'? does not support float16|(?:BFloat16|bfloat16|bf16) is not supported (?:on|by)"
+        r"|does not support (?:bfloat16|BFloat16)|not implemented for 'BFloat16'",
+        literals=("does not support", "loat16 is not supported", "bf16 is not supported", "for 'BFloat16'"),
+        summary="the number type is not available here",
+    ),
+    Message(
+        kind="arch.smem",
+        sure=0.94,
+        pattern=r"out of resource: (?P<what>shared memory|tensor memory|threads),? ?Required: (?P<need>\d+),? ?"
+        r"Hardware limit: (?P<has>\d+)",
+        literals=("out of resource:",),
+        summary="a Triton kernel needs {need} bytes of {what}, the GPU has {has}",
+    ),
+    Message(
+        kind="arch.smem",
+        sure=0.85,
+        pattern=r"raise OutOfResources|OutOfResources\(|uses too much shared data \((?P<need>0x\w+|\d+) bytes, (?P<has>\w+) max",
+        literals=("OutOfResources", "uses too much shared data"),
+        summary="a kernel needs more shared memory than the GPU has",
+    ),
+)
+
+
+def read(case: Case) -> tuple[Match, ...]:
+    """What this GPU cannot do, with another backend, build or format."""
+    found: list[Match] = []
+    for one in surest(case, _MESSAGES):
+        capability = _capability(case)
+        if capability is not None:
+            one.values.setdefault("capability", f" (capability {capability:g})")
+        one.values.setdefault("capability", "")
+        found.append(
+            Match(
+                kind=one.message.kind,
+                sure=one.message.sure,
+                lines=_lines(case, one),
+                summary=re.sub(r":? \?|\(\?\)|\?(?=\?)", "", one.summary),
+                explanation=_EXPLANATIONS.get(one.message.kind, ""),
+                fixes=_FIXES[one.message.kind](case, one),
+                next_measurement=_NEXT.get(one.message.kind, ""),
+            )
+        )
+    return tuple(found)
+
+
+def _lines(case: Case, one: Said) -> tuple:
+    """The message's lines; with shared memory also where it is raised."""
+    if one.message.kind != "arch.smem":
+        return one.lines
+    raised = [line for line in case.lines if "raise OutOfResources" in line.text]
+    return tuple(dict.fromkeys((*one.lines, *raised[:3])))
+
+
+def _capability(case: Case) -> float | None:
+    """Of the GPU, by what the lines call it."""
+    for pattern, capability in _CAPABILITIES:
+        for line in case.lines:
+            found = re.search(pattern, line.text)
+            if found is None or "SASS" in line.text:
+                continue
+            if capability:
+                return float(capability)
+            digits = re.findall(r"\d+", found.group())[0]
+            return int(digits) / 10 if int(digits) > 100 else float(digits)
+    return None
+
+
+def _package(case: Case, new: str, name: str | None = None) -> Fix:
+    engine = engine_of(case)
+    return Fix(type="package", name=name or package_of(engine), old=case.version, new=new)
+
+
+def _arch_list(capability: float | None) -> str:
+    """What PyTorch's builds call an architecture; from Hopper on with its own instructions (a)."""
+    if capability is None:
+        return "this GPU's"
+    return f"{capability:.1f}a" if capability >= 9 else f"{capability:.1f}"
+
+
+def _backend_flags(case: Case, setting: str, new: str) -> tuple[Fix, ...]:
+    name = flag_of(engine_of(case), setting)
+    if name is None:
+        return ()
+    return (Fix(type="flag", name=name, old=value_of(case, name) or "auto", new=new, cost="maybe slower"),)
+
+
+def _no_image(case: Case, one: Said) -> tuple[Fix, ...]:
+    engine, capability = engine_of(case), _capability(case)
+    source = f"source build with TORCH_CUDA_ARCH_LIST={_arch_list(capability)}"
+    fixes: list[Fix] = []
+    if case.says(r"flashinfer|BatchDecodeWithPagedKVCache|BatchPrefillWith"):
+        fixes.extend(_backend_flags(case, "attention_backend", "triton" if engine == "sglang" else "TRITON_ATTN"))
+        if engine == "sglang":
+            fixes.append(Fix(type="flag", name="--sampling-backend", old="flashinfer", new="pytorch", cost="slower sampling"))
+        if capability is not None and capability < 8:
+            fixes.extend(_half(case))
+    if "sm" in one.values or case.says(r"not compatible with the current PyTorch"):
+        fixes.append(_package(case, "a wheel for CUDA 12.8 or newer (sm_100, sm_120)", "torch"))
+    if engine == "llama_cpp":
+        digits = one.values.get("arch", "")[:2] or (f"{capability * 10:.0f}" if capability else "native")
+        fixes.append(_package(case, f"built with -DCMAKE_CUDA_ARCHITECTURES={digits}"))
+    elif engine == "sglang":
+        fixes.append(_package(case, f"build with this architecture (CUDA 12.8 or newer), or a {source}", "sgl-kernel"))
+        fixes.append(_package(case, "lmsysorg/sglang of CUDA 12.8 or newer", "docker image"))
+    else:
+        fixes.append(_package(case, f"a wheel or image that holds this architecture, or a {source}"))
+    if capability is None or capability < _OLDEST_OF_WHEELS:
+        fixes.append(
+            Fix(type="hardware", name="GPU", new="sm_70 or newer", kind="cure" if capability else "workaround",
+                cost="another card; only where the wheels hold nothing older")
+        )  # fmt: skip
+    return tuple(fixes)
+
+
+def _half(case: Case) -> tuple[Fix, ...]:
+    name = flag_of(engine_of(case), "dtype")
+    return (Fix(type="flag", name=name, old=value_of(case, name) or "auto", new="half", cost="overflow in some models"),) if name else ()
+
+
+def _format(case: Case, one: Said) -> tuple[Fix, ...]:
+    is_fp4 = "4" in one.text and re.search(r"(?i)fp4", one.text) is not None
+    new = "weight-only (W4A16), INT4 or INT8" if is_fp4 else "INT4 or INT8 (AWQ, GPTQ), or bf16"
+    old = "FP4" if is_fp4 else "FP8"
+    return (
+        Fix(type="file", name="checkpoint", old=old, new=new, cost="another download"),
+        Fix(type="hardware", name="GPU", new="sm_100 or newer" if is_fp4 else "sm_89 or newer (L40S, H100)"),
+        _package(case, "a later release, where kernels for this architecture came later"),
+    )
+
+
+def _gate(case: Case, one: Said) -> tuple[Fix, ...]:
+    text = one.text + " ".join(line.text for line in one.lines)
+    later = _package(case, "a later release")
+    if re.search(r"MoE|kernel requires|mm_fp4|[Ff][Pp]4|DeepEP|deployment configuration", text):
+        version = read_version(case.version)
+        older: tuple[Fix, ...] = ()
+        if engine_of(case) in {"vllm", None} and version is not None and version < (0, 15, 0):
+            older = (Fix(type="env", name="VLLM_USE_FLASHINFER_MOE_FP4", old="1", new="0", cost="before --moe-backend"),)
+        new = "marlin" if engine_of(case) != "sglang" else "triton"
+        return (*_backend_flags(case, "expert_backend", new), *older, later)
+    new = "triton" if engine_of(case) == "sglang" else "TRITON_ATTN"
+    version = read_version(case.version)
+    by_name: tuple[Fix, ...] = ()
+    if engine_of(case) in {"vllm", None} and (version is None or version < (0, 14, 0)):
+        by_name = (Fix(type="env", name="VLLM_ATTENTION_BACKEND", new="TRITON_ATTN", cost="up to 0.13"),)
+    return (*_backend_flags(case, "attention_backend", new), *by_name, later)
+
+
+def _dtype(case: Case, one: Said) -> tuple[Fix, ...]:
+    name = flag_of(engine_of(case), "dtype")
+    if name is None:
+        return (Fix(type="env", name="DTYPE", new="half"),)
+    wants_wide = one.values.get("model") is not None or "bfloat16" in one.values.get("possible", "")
+    new = "bfloat16" if wants_wide else "half"
+    return (Fix(type="flag", name=name, old=value_of(case, name) or "auto", new=new, cost="overflow in some models"),)
+
+
+def _shared_memory(case: Case, _: Said) -> tuple[Fix, ...]:
+    fixes: list[Fix] = []
+    if case.says(r"inductor|torch[._]compile"):
+        name = "--enable-torch-compile" if engine_of(case) == "sglang" else "--enforce-eager"
+        is_sglang = engine_of(case) == "sglang"
+        fixes.append(Fix(type="flag", name=name, old="true" if is_sglang else None, new="false" if is_sglang else "true",
+                         cost="slower decoding"))  # fmt: skip
+    new = "flashinfer" if engine_of(case) == "sglang" else "FLASHINFER"
+    fixes.extend(_backend_flags(case, "attention_backend", new))
+    fixes.append(_package(case, "a later release with tile sizes for this architecture"))
+    return tuple(fixes)
+
+
+_FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
+    "arch.no_kernel_image": _no_image,
+    "arch.quant_unsupported": _format,
+    "arch.backend_gate": _gate,
+    "arch.dtype": _dtype,
+    "arch.smem": _shared_memory,
+}
+_EXPLANATIONS = {
+    "arch.no_kernel_image": "The operation that is named is only the first that came; the library as a whole was not "
+    "built for this GPU.",
+    "arch.backend_gate": "A check in the engine refuses it; kernels for the device may exist under another backend.",
+}
+_NEXT = {"arch.no_kernel_image": "cuobjdump --list-elf LIBRARY.so | grep -o 'sm_[0-9a-z]*' | sort -u"}
+
+RULE = Rule(
+    kinds=tuple(_FIXES),
+    title="not for this GPU's architecture",
+    literals=(*literals_of(_MESSAGES), "flashinfer", "BatchDecodeWith", "BatchPrefillWith", "inductor"),
+    read=read,
+    meaning="A library holds no code for the GPU, the GPU lacks the number format, or a check refuses the device.",
+    told_apart="`no kernel image` comes from the driver and no option gets round it; `does not support` comes from a "
+    "check in Python and another backend may work. An earlier warning `not compatible with the current PyTorch` makes "
+    "it PyTorch's wheel, else the engine's own. `no native FP4` is only a warning on sm_120.",
+    cure="A wheel, image or source build that holds the architecture; another backend; another format; half precision.",
+    source="CUDA error strings 209, 200; vLLM `fused_moe/oracle/nvfp4.py`, `platforms/cuda.py`, "
+    "`quantization/base_config.py`; Triton `compiler/errors.py`, `runtime/errors.py`; llama.cpp `ggml-cuda/common.cuh`.",
+)

@@ -1,0 +1,296 @@
+"""GPU memory ran out: in which step of the start, and whose memory it was.
+
+Source: the frames of vLLM 0.5 to 0.33 (`v1/worker/gpu_worker.py`, `worker/worker.py`), SGLang 0.3 to 0.5.23
+(`srt/model_executor/model_runner.py`) and the texts of PyTorch's allocator, see `parse/oom.py`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bringup.engines.vllm.settings import default_utilization
+from bringup.engines.vllm.steps import bytes_per_logit
+from bringup.parse.oom import LITERALS, OutOfMemory, is_out_of_memory, read_out_of_memory
+from bringup.planner.kv_versions import NEWEST, read_version
+from bringup.planner.memory_cures import Shortage, cures_of
+from bringup.rules import Match, Rule
+from bringup.units import GIB, bytes_text
+from bringup.values.case import Case, CaseLine, Traceback
+from bringup.values.setting_names import engine_of, flag_of, value_of
+from bringup.values.start_log import Phase
+
+_SAMPLER_WORDS = "warming up sampler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of the start or of serving that allocates: how frames, lines and phases show it."""
+
+    kind: str
+    frames: str  # of `file:function`, anywhere in the traceback
+    words: str  # in the line itself or in those that the case keeps around it
+    phases: tuple[Phase, ...] = ()
+    what: str = ""
+
+
+# The first that fits decides: outer frames of an earlier row hold the inner ones of a later row.
+_STEPS = (
+    Step(
+        kind="mem.profile_oom",
+        frames=r":(?:profile_run|determine_num_available_blocks|determine_available_memory"
+        r"|profile_num_available_blocks|_profile_multimodal)$",
+        words=r"processing method (?:determine_num_available_blocks|determine_available_memory)"
+        r"|in (?:profile_run|determine_num_available_blocks|determine_available_memory)\b",
+        phases=(Phase.PROFILE,),
+        what="in the trial run that measures what a full step needs",
+    ),
+    Step(
+        kind="mem.graph_capture_oom",
+        frames=r":(?:capture_model|capture_one_batch_size|init_cuda_graphs|init_device_graphs|_capture_cudagraphs"
+        r"|_warmup_and_capture|capture_graphs?|init_decode_cuda_graph|init_prefill_cuda_graph)$"
+        r"|(?:cuda|device)_graph_runner\.py:(?!can_run|replay|forward)",
+        words=r"Capture (?:cuda|device) graph failed|in (?:capture_model|capture_one_batch_size|init_cuda_graphs)\b"
+        r"|processing method capture_model",
+        phases=(Phase.GRAPHS,),
+        what="while CUDA graphs were recorded",
+    ),
+    Step(
+        kind="mem.sampler_warmup_oom",
+        frames=r":(?:_dummy_sampler_run|warmup_kernels|compile_or_warm_up_model)$|(?:^|/)sampl(?:e|ing)/.*warm",
+        words=_SAMPLER_WORDS + r"|in (?:_dummy_sampler_run|warmup_kernels)\b",
+        phases=(Phase.WARM_UP,),
+        what="in the warm-up of the sampler, after the cache had taken its share",
+    ),
+    Step(
+        kind="mem.comm_buffer_oom",
+        frames=r"custom_all_reduce\.py:|pynccl\w*\.py:|:(?:init_symm_mem|ncclCommInit\w*|init_distributed_environment)$",
+        words=r"NCCL|ncclUnhandledCudaError",
+        phases=(Phase.COMMUNICATORS,),
+        what="for buffers of communication between GPUs",
+    ),
+    Step(
+        kind="mem.kv_none",
+        frames=r":(?:initialize_kv_cache\w*|_allocate_kv_cache\w*|init_memory_pool|alloc_memory_pool|_init_pools"
+        r"|initialize_from_config|allocate_gpu_cache|_create_buffers|initialize_cache)$|memory_pool\.py:|cache_engine\.py:",
+        words=r"allocate (?:buffer for )?(?:kv|rs) cache|processing method initialize_(?:kv_)?cache"
+        r"|in (?:init_memory_pool|initialize_kv_cache|_allocate_kv_cache)\b",
+        phases=(Phase.KV_CACHE,),
+        what="when the pool of the KV cache was allocated",
+    ),
+    Step(
+        kind="mem.weights_oom",
+        frames=r":(?:load_model|load_weights|create_weights|process_weights_after_loading|initialize_model"
+        r"|_initialize_model|get_model|load_model_from_file|_load_weights\w*|init_torch_distributed)$|model_loader",
+        words=r"processing method load_model|in (?:load_model|create_weights|process_weights_after_loading)\b"
+        r"|error loading model|allocating [\d.]+ MiB on device|allocate (?:backend|CUDA\d* ?\w*) buffer",
+        phases=(Phase.ARGUMENTS, Phase.DEVICE, Phase.WEIGHTS),
+        what="while weights were allocated or loaded",
+    ),
+    Step(
+        kind="mem.runtime_oom",
+        frames=r":(?:execute_model|forward_batch_generation|run_batch|event_loop_\w+|run_busy_loop|forward_extend"
+        r"|forward_decode|step|execute_method)$",
+        words=r"processing method execute_model|Scheduler hit an exception|[Dd]ecode out of memory|[Pp]refill out of memory"
+        r"|launch_slot_|update_slots|compute (?:pp |tg )?buffers",
+        phases=(Phase.HTTP_UP, Phase.SERVING),
+        what="while requests were served",
+    ),
+)
+_BY_KIND = {step.kind: step for step in _STEPS}
+_KV_IS_THERE = r"Available KV cache memory|GPU KV cache size|# GPU blocks|Graph capturing finished|Capturing CUDA graphs"
+_FOREIGN = 2 * GIB  # what other processes hold above this is not contexts of the same engine
+_DUMMY_REQUESTS = re.compile(_SAMPLER_WORDS + r" with (\d+) dummy requests")
+_SHARE = re.compile(r"GPU memory utilization is \((0?\.\d+),")
+
+
+def read(case: Case) -> tuple[Match, ...]:
+    """What ran out of memory, the first failure first; the steps that it may be where nothing tells."""
+    lines = [line for line in case.lines if is_out_of_memory(line.text) or _SAMPLER_WORDS in line.text]
+    if not lines:
+        return ()
+    figures = _figures(lines)
+    decided = _decide(case, lines)
+    if decided is None:
+        return tuple(_match(case, step, lines, figures, sure) for step, sure in _guesses(case))
+    step, sure = decided
+    found = [_match(case, step, lines, figures, sure)]
+    if _is_taken(figures, step):
+        found.insert(0, _taken(case, lines, figures))
+    return tuple(found)
+
+
+def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
+    """The step of the first failure: by its frames, by its words, else by how far the start had come."""
+    errors = {line.number for line in lines}
+    traces = [trace for trace in case.tracebacks if trace.error is not None and trace.error.number in errors]
+    by_words = _by_words(case, lines)
+    by_frames = next((step for trace in traces if (step := _by_frames(case, trace)) is not None), None)
+    if by_frames is not None:
+        return _corrected(case, by_frames, by_words), 0.93
+    if by_words is not None:
+        return by_words, 0.88
+    for line in lines:
+        phase = line.phase
+        for step in _STEPS:
+            if phase is not None and phase in step.phases:
+                return step, 0.6
+    return (_BY_KIND["mem.runtime_oom"], 0.6) if case.is_ready else None
+
+
+def _by_frames(case: Case, trace: Traceback) -> Step | None:
+    found = [step for step in _STEPS if trace.passes(step.frames)]
+    if not found:
+        return None
+    step = found[0]
+    if step.kind == "mem.profile_oom":  # one method measures, then other methods of it record or allocate
+        later = [one for one in found if one.kind == "mem.graph_capture_oom"]
+        return later[0] if later and not trace.passes(r":profile_run$") else step
+    if step.kind == "mem.runtime_oom" and case.is_ready is False and trace.passes(r":__init__$"):
+        return None
+    return step
+
+
+def _corrected(case: Case, step: Step, by_words: Step | None) -> Step:
+    """The sampler's own message inside the trial run is the trial run's, unless the cache was there already."""
+    if step.kind == "mem.profile_oom" and by_words is not None and by_words.kind == "mem.sampler_warmup_oom":
+        return by_words if case.says(_KV_IS_THERE) else step
+    return step
+
+
+def _by_words(case: Case, lines: list[CaseLine]) -> Step | None:
+    """By the failing lines themselves first, then by what the case holds beside them."""
+    if any(_SAMPLER_WORDS in line.text for line in lines):
+        return _BY_KIND["mem.sampler_warmup_oom"]
+    # A failure inside a phase that the words of a neighbour name is that phase's.
+    for some in ([line.text for line in lines], [line.text for line in case.lines]):
+        for step in _STEPS:
+            if any(re.search(step.words, text) for text in some):
+                return step
+    return None
+
+
+def _guesses(case: Case) -> Iterator[tuple[Step, float]]:
+    """With no frame, word or phase: the steps in the order of how often they are it."""
+    order: Iterable[str] = ("mem.weights_oom", "mem.runtime_oom", "mem.profile_oom")
+    if case.says(r"logits\.sort|topk_topp|apply_top_k_top_p"):
+        order = ("mem.sampler_warmup_oom", *order)
+    if engine_of(case) == "llama_cpp":
+        order = ("mem.runtime_oom", "mem.weights_oom")
+    for rank, kind in enumerate(order):
+        yield _BY_KIND[kind], 0.45 - 0.05 * rank
+
+
+def _figures(lines: list[CaseLine]) -> OutOfMemory:
+    """Of the first line that gives figures."""
+    told = [read_out_of_memory(line.text) for line in lines]
+    return next((one for one in told if one.requested is not None), told[0])
+
+
+def _is_taken(figures: OutOfMemory, step: Step) -> bool:
+    """Whether others hold so much that this process had no chance."""
+    if figures.total is None or step.kind in {"mem.runtime_oom", "mem.sampler_warmup_oom"}:
+        return False
+    return figures.held_by_others > max(_FOREIGN, figures.total // 10)
+
+
+def _match(case: Case, step: Step, lines: list[CaseLine], figures: OutOfMemory, sure: float) -> Match:
+    shortage = _shortage(case, step.kind, figures, _rows(lines))
+    return Match(
+        kind=step.kind,
+        sure=sure,
+        lines=_telling(lines),
+        summary=f"out of GPU memory {step.what}{_numbers(figures)}",
+        explanation=_explanation(figures, sure),
+        fixes=cures_of(case, shortage),
+        next_measurement="" if sure > 0.5 else "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+    )
+
+
+def _taken(case: Case, lines: list[CaseLine], figures: OutOfMemory) -> Match:
+    pids = ", ".join(f"{pid} ({bytes_text(size)})" for pid, size in figures.others[:4])
+    shortage = _shortage(case, "mem.startup_free_low", figures, None)
+    return Match(
+        kind="mem.startup_free_low",
+        sure=0.8,
+        lines=_telling(lines),
+        summary=f"other processes hold {bytes_text(figures.held_by_others)} of the GPU: {pids}",
+        explanation="Two engines, an orphan of an earlier start, or several ranks on one GPU.",
+        fixes=cures_of(case, shortage),
+        next_measurement="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+    )
+
+
+def _telling(lines: list[CaseLine]) -> tuple[CaseLine, ...]:
+    """With figures first: wrappers repeat the text without them."""
+    told = sorted(lines, key=lambda line: ("Tried to allocate" not in line.text, line.number))
+    return tuple(told[:6])
+
+
+def _rows(lines: list[CaseLine]) -> int | None:
+    found = next((found for line in lines if (found := _DUMMY_REQUESTS.search(line.text))), None)
+    return int(found[1]) if found else None
+
+
+def _shortage(case: Case, kind: str, figures: OutOfMemory, rows: int | None) -> Shortage:
+    version = read_version(case.version) or NEWEST
+    return Shortage(
+        kind=kind,
+        requested=figures.requested,
+        free=figures.free,
+        total=figures.total,
+        rows=rows,
+        share=_share(case),
+        bytes_per_logit=bytes_per_logit(version),
+        has_images=case.says(r"mm_per_prompt|[Vv]ision|mllama|encoder|image"),
+    )
+
+
+def _share(case: Case) -> float | None:
+    """The share of the memory, as given, as printed, or as this version takes it by itself."""
+    engine = engine_of(case)
+    given = value_of(case, flag_of(engine, "memory_share"))
+    printed = case.first(_SHARE)
+    if given is not None and re.fullmatch(r"0?\.\d+|1(?:\.0+)?", given):
+        return float(given)
+    if printed is not None:
+        return float(printed[1][1])
+    if engine in {"sglang", "llama_cpp"}:
+        return None
+    return default_utilization(read_version(case.version) or NEWEST)
+
+
+def _numbers(figures: OutOfMemory) -> str:
+    if figures.requested is None:
+        return ""
+    free = f", {bytes_text(figures.free)} were free" if figures.free is not None else ""
+    total = f" of {bytes_text(figures.total)}" if figures.total is not None else ""
+    return f": {bytes_text(figures.requested)} were asked for{free}{total}"
+
+
+def _explanation(figures: OutOfMemory, sure: float) -> str:
+    parts: list[str] = []
+    if sure < 0.5:
+        parts.append("The lines do not show in which step it happened.")
+    if figures.fits_in_free:
+        parts.append("More was free than asked for: a limit of the process, another device, or a race.")
+    if figures.requested is not None and not figures.is_fragmented:
+        parts.append("`expandable_segments`, which the message advises, does not help: too little is held back unused.")
+    return " ".join(parts)
+
+
+RULE = Rule(
+    kinds=(*_BY_KIND, "mem.startup_free_low"),
+    title="out of GPU memory",
+    literals=(*LITERALS, _SAMPLER_WORDS, "processing method", "in profile_run", "in capture_model",
+              "Capture cuda graph failed", "Available KV cache memory", "logits.sort", "GPU memory utilization is"),
+    read=read,
+    meaning="An allocation of GPU memory failed. The same text stands for seven kinds with opposite cures.",
+    told_apart="By the frames of the traceback, from the outer to the inner: loading, trial run, graph capture, "
+    "sampler warm-up, cache pool, communicators, serving; without frames by the words of the line, then by the "
+    "phase of the start. Processes that hold memory beside this one make it another kind.",
+    cure="Weights: more GPUs or a smaller format. Trial run: a smaller step. Sampler: fewer requests at once. Graphs: "
+    "smaller ones. Cache pool and serving: a smaller share of the memory. Each computed from the figures of the text.",
+    source="vLLM 0.5 to 0.33 `v1/worker/gpu_worker.py`, `v1/worker/gpu_model_runner.py` (`_dummy_sampler_run`), "
+    "SGLang 0.3 to 0.5.23 `srt/model_executor/model_runner.py`, `cuda_graph_runner.py`, PyTorch "
+    "`c10/cuda/CUDACachingAllocator.cpp`, llama.cpp `ggml-cuda.cu`.",
+)
