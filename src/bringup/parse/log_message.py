@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from bringup.values.case import Case, CaseLine
 
-_MOST_LINES = 8  # quoted of one message; further ones are the same from other ranks
+_FRAMES = 3
+_MOST_LINES = 5  # quoted of one message; further ones are the same from other ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,22 @@ def surest(case: Case, messages: Iterable[Message]) -> tuple[Said, ...]:
         if known is None or one.message.sure > known.message.sure:
             found[one.message.kind] = one
     return tuple(found.values())
+
+
+def with_frames(case: Case, lines: tuple[CaseLine, ...]) -> tuple[CaseLine, ...]:
+    """The lines, and the engine's outermost and innermost frames of the traceback that they end."""
+    traces = (case.traceback_of(line) for line in lines)
+    trace = next((one for one in traces if one is not None), None)
+    if trace is None:
+        return lines
+    own = [frame.number for frame in trace.frames if frame.is_engine]
+    return (*lines, *lines_at(case, dict.fromkeys((*own[:1], *own[-_FRAMES:]))))
+
+
+def lines_at(case: Case, numbers: Iterable[int]) -> tuple[CaseLine, ...]:
+    """The case's lines with these numbers."""
+    wanted = set(numbers)
+    return tuple(line for line in case.lines if line.number in wanted)
 
 
 def literals_of(*tables: Iterable[Message]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What an out-of-memory text of a GPU runtime says: how much was asked for, how much was there, who held it.
 
-Source: PyTorch 1.13 to 2.11 `c10/cuda/CUDACachingAllocator.cpp` (`OOM` text; 2.1 spells "capacty"), its HIP and
-XPU twins, and ggml `ggml-cuda.cu` ("allocating N MiB on device D: cudaMalloc failed").
+Source: PyTorch 1.13 to 2.11 `c10/cuda/CUDACachingAllocator.cpp` (`OOM` text; 2.1 spells "capacty"), its HIP
+and XPU twins, and ggml `ggml-cuda.cu` ("allocating N MiB on device D: cudaMalloc failed").
 """
 
 import re
@@ -24,7 +24,7 @@ _FIELDS = tuple(
     (name, re.compile(pattern.format(_SIZE.format("size"))))
     for name, pattern in (
         ("requested", r"Tried to allocate {0}"),
-        ("requested", r"[Aa]llocating {0} on device"),
+        ("requested", r"(?i:allocating) {0} on device"),
         ("total", r"total capac(?:i)?ty (?:of )?{0}"),
         ("total", r"{0} total capacity"),
         ("free", r"of which {0} is free"),
@@ -39,7 +39,7 @@ _FIELDS = tuple(
         ("reserved", r"{0} reserved in total by PyTorch"),
     )
 )
-_PROCESS = re.compile(r"[Pp]rocess (?P<pid>\d+) has " + _SIZE.format("size") + r" memory in use")
+_PROCESS = re.compile(r"(?i:process) (?P<pid>\d+) has " + _SIZE.format("size") + r" memory in use")
 _DEVICE = re.compile(r"(?:GPU |on device )(?P<gpu>\d+)\b")
 _SAYS_SO = re.compile(
     r"(?:CUDA|HIP|XPU|NPU|GPU|cudaMalloc|hipMalloc)[^.]{0,60}out of memory"
@@ -48,7 +48,12 @@ _SAYS_SO = re.compile(
     re.IGNORECASE,
 )
 # Names of settings that hold "OutOfMemoryError" in healthy logs, and texts that only give advice.
-_ONLY_ADVICE = re.compile(r"If you are running out of memory|to avoid out of memory|may (?:run|cause|lead)", re.IGNORECASE)
+# Ray's exception of the same name is about the memory of the host.
+_NOT_IT = re.compile(
+    r"If you are running out of memory|to avoid out of memory|may (?:run|cause|lead)|ray\.exceptions"
+    r"|^\s*(?:except|raise|import|from) ",
+    re.IGNORECASE,
+)
 _OWN_SHARE = 0.9  # a process that holds about what this allocator says it holds is this one
 
 
@@ -107,17 +112,17 @@ def is_out_of_memory(text: str) -> bool:
     >>> is_out_of_memory("If you are running out of memory, consider decreasing the utilization")
     False
     """
-    return _SAYS_SO.search(text) is not None and (
-        "Tried to allocate" in text or _ONLY_ADVICE.search(text) is None
-    )
+    return _SAYS_SO.search(text) is not None and ("Tried to allocate" in text or _NOT_IT.search(text) is None)
 
 
 def read_out_of_memory(text: str) -> OutOfMemory:
     """The figures of one out-of-memory text.
 
-    >>> one = read_out_of_memory("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of "
-    ...     "79.15 GiB of which 512.00 MiB is free. Process 7 has 20.00 GiB memory in use. Including non-PyTorch "
-    ...     "memory, this process has 58.00 GiB memory in use.")
+    >>> one = read_out_of_memory(
+    ...     "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 3 has a total capacity of 79.15 GiB of "
+    ...     "which 512.00 MiB is free. Process 7 has 20.00 GiB memory in use. Including non-PyTorch memory, "
+    ...     "this process has 58.00 GiB memory in use."
+    ... )
     >>> one.gpu, one.requested == 1536 * MIB, one.held_by_others == 20 * GIB
     (3, True, True)
     """

@@ -23,8 +23,8 @@ def cut_that_keeps_blocks(part: int, block: int, cuts: int | None) -> tuple[int,
 
     `part` is what is too small now, one of `cuts` (0 in the answer where they are not known). None: no way.
 
-    >>> cut_that_keeps_blocks(192, 128, 8), cut_that_keeps_blocks(192, 128, None), cut_that_keeps_blocks(100, 128, 2)
-    ((2, 4), (2, 0), None)
+    >>> cut_that_keeps_blocks(192, 128, 8), cut_that_keeps_blocks(192, 128, None)
+    ((2, 4), (2, 0))
     """
     if cuts is None:
         times = math.lcm(part, block) // part
@@ -66,13 +66,15 @@ def sequences_that_fit(free: int, vocabulary: int, bytes_per_logit: float, now: 
 
 
 def vocabulary_of(requested: int, rows: int) -> int | None:
-    """The vocabulary, or an upper bound of it, that a buffer of `requested` bytes for `rows` requests tells of.
+    """The vocabulary, or a bound of it, that a buffer of `requested` bytes for `rows` requests tells of.
 
     >>> vocabulary_of(298 * 1024 * 1024, 1024)
     152576
     """
     per_row = requested / rows
-    return next((int(per_row / size) for size in _LOGIT_COPIES if per_row / size <= _LARGEST_VOCABULARY), None)
+    return next(
+        (int(per_row / size) for size in _LOGIT_COPIES if per_row / size <= _LARGEST_VOCABULARY), None
+    )
 
 
 def length_that_fits(length: int, need: float, available: float) -> int:

@@ -11,7 +11,7 @@ from bringup.planner.fitting import (
     share_with_room,
     vocabulary_of,
 )
-from bringup.units import bytes_text
+from bringup.units import GIB, bytes_text
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, tensor_parallel_of, value_of
@@ -83,7 +83,9 @@ class _Wanted:
 
     def no_graphs(self) -> tuple[Fix, ...]:
         """No recorded graphs: the last resort."""
-        return self.flag("no_graphs", "true", kind="workaround", cost="slower decoding; only when nothing else helps")
+        return self.flag(
+            "no_graphs", "true", kind="workaround", cost="slower decoding; only when nothing else helps"
+        )
 
 
 def cures_of(case: Case, shortage: Shortage) -> tuple[Fix, ...]:
@@ -102,12 +104,21 @@ def _weights(wanted: _Wanted) -> tuple[Fix, ...]:
         first = (_one_gpu_per_rank(),)
     elif (tensor_parallel_of(wanted.case, wanted.engine) or 1) > 1:
         first = (_one_gpu_per_rank(kind="workaround"),)
-    checkpoint = Fix(type="file", name="checkpoint", new="a smaller number format (FP8, INT4)", cost="some accuracy")
+    checkpoint = Fix(
+        type="file", name="checkpoint", new="a smaller number format (FP8, INT4)", cost="some accuracy"
+    )
     offload: tuple[Fix, ...] = ()
     if wanted.engine in {"vllm", "sglang", None}:
-        size = max(1, -(-(shortage.requested or 0) // (1 << 30)) + 1)
+        size = max(1, -(-(shortage.requested or 0) // GIB) + 1)
         offload = (
-            Fix(type="flag", name="--cpu-offload-gb", old="0", new=str(size), kind="workaround", cost="much slower"),
+            Fix(
+                type="flag",
+                name="--cpu-offload-gb",
+                old="0",
+                new=str(size),
+                kind="workaround",
+                cost="much slower",
+            ),
         )
     smaller_pool = wanted.share_down(shortage.requested or 0) if wanted.engine == "tensorrt_llm" else ()
     return (*wanted.more_gpus(), *smaller_pool, checkpoint, *first, *offload)
@@ -122,7 +133,9 @@ def _llama_weights(wanted: _Wanted) -> tuple[Fix, ...]:
     layers = _whole(value_of(wanted.case, "--n-gpu-layers"))
     fewer = f"{max(1, layers * 9 // 10)}" if layers and layers < 1000 else "fewer layers"
     return (
-        Fix(type="flag", name="--n-gpu-layers", old=str(layers) if layers else None, new=fewer, cost="slower"),
+        Fix(
+            type="flag", name="--n-gpu-layers", old=str(layers) if layers else None, new=fewer, cost="slower"
+        ),
         *wanted.flag("tensor_parallel", "in proportion to what is free on each GPU"),
         *_shorter(wanted),
     )
@@ -142,7 +155,12 @@ def _profile(wanted: _Wanted) -> tuple[Fix, ...]:
     pictures: tuple[Fix, ...] = ()
     if wanted.engine in {"vllm", None}:
         pictures = (
-            Fix(type="flag", name="--limit-mm-per-prompt", new='{"image": 1}', cost="fewer pictures per request"),
+            Fix(
+                type="flag",
+                name="--limit-mm-per-prompt",
+                new='{"image": 1}',
+                cost="fewer pictures per request",
+            ),
         )
     return (
         *wanted.flag("running", str(fewer), old=str(rows), cost="fewer requests run at once"),
@@ -197,18 +215,28 @@ def _runtime(wanted: _Wanted) -> tuple[Fix, ...]:
             *_shorter(wanted),
             Fix(type="flag", name="--flash-attn", new="on", cost="none where the GPU has it"),
         )
-    return (*wanted.share_down(room), *wanted.step_down(default), *wanted.flag("running", "64", cost="fewer at once"))
+    return (
+        *wanted.share_down(room),
+        *wanted.step_down(default),
+        *wanted.flag("running", "64", cost="fewer at once"),
+    )
 
 
 def _pool(wanted: _Wanted) -> tuple[Fix, ...]:
     """The pool itself did not fit: smaller, unlike the pool that came out empty."""
     if wanted.engine == "llama_cpp":
-        return (*_shorter(wanted), *wanted.flag("kv_dtype", "q8_0", old="f16", cost="some accuracy"), *_llama_weights(wanted))
+        return (
+            *_shorter(wanted),
+            *wanted.flag("kv_dtype", "q8_0", old="f16", cost="some accuracy"),
+            *_llama_weights(wanted),
+        )
     return (*wanted.share_down(wanted.shortage.requested or 0), *wanted.more_gpus())
 
 
 def _communicators(wanted: _Wanted) -> tuple[Fix, ...]:
-    channels = Fix(type="env", name="NCCL_MAX_NCHANNELS", new="8", kind="workaround", cost="slower all-reduce")
+    channels = Fix(
+        type="env", name="NCCL_MAX_NCHANNELS", new="8", kind="workaround", cost="slower all-reduce"
+    )
     return (*wanted.share_down(0), channels)
 
 
@@ -231,17 +259,24 @@ def nothing_left(case: Case, shortage: Shortage) -> tuple[Fix, ...]:
     fixes = [*wanted.share_up(), *wanted.more_gpus(), *wanted.step_down(8192), *_shorter(wanted)]
     if value_of(case, "--speculative-algorithm"):
         fixes.append(Fix(type="flag", name="--speculative-algorithm",
-                         old=value_of(case, "--speculative-algorithm"), cost="no speculative decoding"))  # fmt: skip
+                         old=value_of(case, "--speculative-algorithm"), cost="no speculative "
+                         "decoding"))  # fmt: skip
     return (*fixes, *wanted.no_graphs())
 
 
 def too_short(
-    case: Case, shortage: Shortage, *, length: int, need: float | None, available: float | None, printed: int | None
+    case: Case,
+    shortage: Shortage,
+    *,
+    length: int,
+    need: float | None,
+    available: float | None,
+    printed: int | None,
 ) -> tuple[Fix, ...]:
     """A shorter longest request, as printed or computed; a larger share; a cache of half the size."""
     wanted = _Wanted(case=case, engine=engine_of(case), shortage=shortage)
     fits = printed or (length_that_fits(length, need, available) if need and available else None)
-    missing = round((need - available) * (1 << 30)) if need and available else None
+    missing = round((need - available) * GIB) if need and available else None
     halved = need is not None and available is not None and need <= 2 * available
     kv = wanted.flag("kv_dtype", "fp8", old="auto", kind="workaround", cost="some accuracy") if halved else ()
     return (
@@ -260,7 +295,9 @@ def _larger(wanted: _Wanted, missing: int | None) -> tuple[Fix, ...]:
     more = (missing / total if missing and total else 0.02) + 0.005
     if share + more > 0.97:
         return ()
-    return wanted.flag("memory_share", f"{round(share + more, 3):g}", old=f"{share:g}", cost="less room for peaks")
+    return wanted.flag(
+        "memory_share", f"{round(share + more, 3):g}", old=f"{share:g}", cost="less room for peaks"
+    )
 
 
 def _whole(text: str | None) -> int | None:

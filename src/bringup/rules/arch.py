@@ -1,17 +1,17 @@
 """The GPU's architecture: no machine code for it, a number format it lacks, a selector that refuses it.
 
 Source: CUDA's error strings; vLLM 0.3 to 0.33 `platforms/cuda.py`, `fused_moe/oracle/*.py`,
-`quantization/base_config.py`; SGLang 0.2 to 0.5.23; Triton 2.1 to 3.6 `compiler/errors.py`, `runtime/errors.py`;
-PyTorch `torch/cuda/__init__.py`; llama.cpp `ggml-cuda/common.cuh` (`no_device_code`).
+`quantization/base_config.py`; SGLang 0.2 to 0.5.23; Triton 2.1 to 3.6 `compiler/errors.py`,
+`runtime/errors.py`; PyTorch `torch/cuda/__init__.py`; llama.cpp `ggml-cuda/common.cuh` (`no_device_code`).
 """
 
 import re
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.planner.kv_versions import read_version
 from bringup.rules import Match, Rule
-from bringup.values.case import Case
+from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, package_of, value_of
 
@@ -40,8 +40,15 @@ _MESSAGES = (
         kind="arch.no_kernel_image",
         sure=0.95,
         pattern=_NO_IMAGE,
-        literals=("no kernel image", "NoKernelImageForDevice", "NO_BINARY_FOR_GPU", "ERROR_INVALID_IMAGE",
-                  "kernel image is invalid", "no binary for GPU", "NoBinaryForGpu"),
+        literals=(
+            "no kernel image",
+            "NoKernelImageForDevice",
+            "NO_BINARY_FOR_GPU",
+            "ERROR_INVALID_IMAGE",
+            "kernel image is invalid",
+            "no binary for GPU",
+            "NoBinaryForGpu",
+        ),
         summary="a library holds no machine code for this GPU{capability}",
     ),
     Message(
@@ -55,7 +62,8 @@ _MESSAGES = (
     Message(
         kind="arch.no_kernel_image",
         sure=0.7,
-        pattern=r"with CUDA capability sm_(?P<sm>\d+a?) is not compatible with the current PyTorch installation",
+        pattern=r"with CUDA capability sm_(?P<sm>\d+a?) is not compatible with the current PyTorch "
+        r"installation",
         literals=("not compatible with the current PyTorch",),
         summary="this PyTorch holds no machine code for sm_{sm}",
     ),
@@ -76,7 +84,8 @@ _MESSAGES = (
     Message(
         kind="arch.quant_unsupported",
         sure=0.95,
-        pattern=r"quantization method (?P<method>\S+) is not supported for the current GPU\.? ?(?:Minimum capability: "
+        pattern=r"quantization method (?P<method>\S+) is not supported for the current GPU\.? "
+        r"?(?:Minimum capability: "
         r"(?P<least>\d+)\.? ?(?:Current capability: (?P<has>\d+))?)?",
         literals=("is not supported for the current GPU",),
         summary="{method} needs capability {least}, the GPU has {has}",
@@ -84,20 +93,31 @@ _MESSAGES = (
     Message(
         kind="arch.quant_unsupported",
         sure=0.88,
-        pattern=r"_scaled_mm is only supported on CUDA devices|No compiled \w+ for (?:a |CUDA )?(?:compute|device)"
-        r"|No compiled nvfp4|[Nn][Vv]?[Ff][Pp]4 .{0,60}(?:requires|only (?:supported|works)|not supported).{0,40}"
-        r"(?:[Bb]lackwell|SM ?10|sm_?10|compute capability)"
-        r"|(?:FP8|fp8|mxfp4|MXFP4|MxFP4|int8|awq|gptq)\w* (?:\w+ ){0,3}(?:is|are) (?:not supported|only supported)"
+        pattern=r"_scaled_mm is only supported on CUDA devices|No compiled \w+ for (?:a "
+        r"|CUDA )?(?:compute|device)"
+        r"|No compiled nvfp4|[Nn][Vv]?[Ff][Pp]4 .{0,60}(?:requires|only (?:supported|works)"
+        r"|not supported).{0,40}"
+        r"(?:(?i:blackwell)|SM ?10|sm_?10|compute capability)"
+        r"|(?:FP8|fp8|mxfp4|MXFP4|MxFP4|int8|awq|gptq)\w* (?:\w+ ){0,3}(?:is|are) (?:not supported"
+        r"|only supported)"
         r" (?:on|for|by) (?:\S+ ){0,4}(?:GPU|device|capability|compute|arch|Hopper|sm|SM|ROCm|hardware)"
         r"|FP8 (?:quantized models|computation|GEMM)?.{0,20}(?:only|not) supported on (?:GPUs|devices)",
-        literals=("_scaled_mm is only supported", "No compiled", "upported", "requires", "only works"),
+        literals=(
+            "_scaled_mm is only supported",
+            "No compiled",
+            "Supported",
+            "supported",
+            "requires",
+            "only works",
+        ),
         summary="the number format is not implemented for this architecture",
         unless=_NO_IMAGE,
     ),
     Message(
         kind="arch.backend_gate",
         sure=0.96,
-        pattern=r"(?P<what>\S+ (?:MoE|GEMM|linear)) backend '?(?P<backend>\w+)'? does not support the deployment"
+        pattern=r"(?P<what>\S+ (?:MoE|GEMM|linear)) backend '?(?P<backend>\w+)'? does not support the "
+        r"deployment"
         r" configuration(?: since (?P<why>[^.\n]+))?",
         literals=("does not support the deployment configuration",),
         summary="the {what} backend {backend} is refused: {why}",
@@ -120,7 +140,8 @@ _MESSAGES = (
     Message(
         kind="arch.backend_gate",
         sure=0.93,
-        pattern=r"Selected (?:attention )?backend (?:AttentionBackendEnum\.|_Backend\.)?(?P<backend>\w+) is not valid for"
+        pattern=r"Selected (?:attention )?backend (?:AttentionBackendEnum\."
+        r"|_Backend\.)?(?P<backend>\w+) is not valid for"
         r" this configuration\.? ?(?:Reason: (?P<why>\[[^\]]*\]))?"
         r"|No valid (?:attention|MLA) backend found",
         literals=("is not valid for this configuration", "backend found"),
@@ -129,12 +150,28 @@ _MESSAGES = (
     Message(
         kind="arch.backend_gate",
         sure=0.88,
-        pattern=r"(?P<backend>FlashAttention(?:[- ]?[234v]+)?|FA[234]|FlashMLA|fa3|flashmla|CutlassMLA|cutlass_mla|trtllm\w*|"
-        r"TRTLLM[ \w]*|FlashInfer[ \w]*|DeepEP|[Ss]inks?)[^.\n]{0,60}(?:only supports?|is only supported|are only supported|"
-        r"is not supported|requires|not supported on)[^.\n]{0,50}(?:Ampere|Hopper|Blackwell|[Ss][Mm]_?>?=?\d|capability|GPUs?"
+        pattern=r"(?P<backend>FlashAttention(?:[- ]?[234v]+)?|FA[234]|FlashMLA|fa3|flashmla|CutlassMLA"
+        r"|cutlass_mla|trtllm\w*|"
+        r"TRTLLM[ \w]*|FlashInfer[ \w]*|DeepEP|(?i:sinks)?)[^.\n]{0,60}(?:only supports?|is only supported"
+        r"|are only supported|"
+        r"is not supported|requires|not supported on)[^.\n]{0,50}(?:Ampere|Hopper|Blackwell"
+        r"|[Ss][Mm]_?>?=?\d|capability|GPUs?"
         r"|device|FlashAttention 3|SM ?\d)",
-        literals=("FlashAttention", "FA2", "FA3", "FA4", "FlashMLA", "fa3", "flashmla", "utlass", "trtllm", "TRTLLM",
-                  "FlashInfer", "DeepEP", "inks"),
+        literals=(
+            "FlashAttention",
+            "FA2",
+            "FA3",
+            "FA4",
+            "FlashMLA",
+            "fa3",
+            "flashmla",
+            "utlass",
+            "trtllm",
+            "TRTLLM",
+            "FlashInfer",
+            "DeepEP",
+            "inks",
+        ),
         summary="{backend} does not take this GPU",
         unless=r"MoE backend|" + _NO_IMAGE,
     ),
@@ -144,21 +181,28 @@ _MESSAGES = (
         pattern=r"does not support backend '(?P<backend>[\w-]+)' with capability (?P<has>\d+)"
         r"|BackendSupportedError|requires device with capability > \(\d, \d\)"
         r"|No operator found for `?memory_efficient_attention",
-        literals=("does not support backend", "BackendSupportedError", "requires device with capability",
-                  "No operator found for"),
+        literals=(
+            "does not support backend",
+            "BackendSupportedError",
+            "requires device with capability",
+            "No operator found for",
+        ),
         summary="the chosen kernel library does not take this GPU",
     ),
     Message(
         kind="arch.backend_gate",
         sure=0.8,
-        pattern=r"[Hh]ead.?size (?P<size>\d+) is not supported by (?P<backend>\w+)",
-        literals=("is not supported by",),
-        summary="{backend} has no kernel for heads of {size}",
+        pattern=r"[Hh]ead.?size (?P<size>\d+) is not supported by (?P<backend>\w+)"
+        r"|(?P<other>XFormers|FlashInfer|FlashAttention|FlashMLA|Triton\w*|TORCH_SDPA|ROCmFlashAttention|\w+_ATTN|\w+_MLA)"
+        r" (?:backend )?does not support (?:attention|head|KV|fp8|FP8|block|sliding|MLA|alibi|logits|sinks?)",
+        literals=("is not supported by", "does not support"),
+        summary="{backend}{other} has no kernel for this shape of attention",
     ),
     Message(
         kind="arch.dtype",
         sure=0.96,
-        pattern=r"[Bb][Ff]loat16 is only supported on GPUs with compute capability of at least (?P<least>[\d.]+)"
+        pattern=r"[Bb](?i:float)16 is only supported on GPUs with compute capability of at least "
+        r"(?P<least>[\d.]+)"
         r"(?:.*?Your (?P<gpu>.{1,60}?) GPU has compute capability (?P<has>[\d.]+))?",
         literals=("loat16 is only supported on GPUs",),
         summary="bfloat16 needs capability {least}, the GPU ({gpu}) has {has}",
@@ -174,7 +218,8 @@ _MESSAGES = (
     Message(
         kind="arch.dtype",
         sure=0.9,
-        pattern=r"model type '?(?P<model>\w+)'? does not support float16|(?:BFloat16|bfloat16|bf16) is not supported (?:on|by)"
+        pattern=r"model type '?(?P<model>\w+)'? does not support float16|(?:BFloat16|bfloat16"
+        r"|bf16) is not supported (?:on|by)"
         r"|does not support (?:bfloat16|BFloat16)|not implemented for 'BFloat16'",
         literals=("does not support", "loat16 is not supported", "bf16 is not supported", "for 'BFloat16'"),
         summary="the number type is not available here",
@@ -182,7 +227,8 @@ _MESSAGES = (
     Message(
         kind="arch.smem",
         sure=0.94,
-        pattern=r"out of resource: (?P<what>shared memory|tensor memory|threads),? ?Required: (?P<need>\d+),? ?"
+        pattern=r"out of resource: (?P<what>shared memory|tensor memory"
+        r"|threads),? ?Required: (?P<need>\d+),? ?"
         r"Hardware limit: (?P<has>\d+)",
         literals=("out of resource:",),
         summary="a Triton kernel needs {need} bytes of {what}, the GPU has {has}",
@@ -190,7 +236,8 @@ _MESSAGES = (
     Message(
         kind="arch.smem",
         sure=0.85,
-        pattern=r"raise OutOfResources|OutOfResources\(|uses too much shared data \((?P<need>0x\w+|\d+) bytes, (?P<has>\w+) max",
+        pattern=r"raise OutOfResources|OutOfResources\(|uses too much shared data \((?P<need>0x\w+"
+        r"|\d+) bytes, (?P<has>\w+) max",
         literals=("OutOfResources", "uses too much shared data"),
         summary="a kernel needs more shared memory than the GPU has",
     ),
@@ -219,10 +266,10 @@ def read(case: Case) -> tuple[Match, ...]:
     return tuple(found)
 
 
-def _lines(case: Case, one: Said) -> tuple:
+def _lines(case: Case, one: Said) -> tuple[CaseLine, ...]:
     """The message's lines; with shared memory also where it is raised."""
     if one.message.kind != "arch.smem":
-        return one.lines
+        return with_frames(case, one.lines)
     raised = [line for line in case.lines if "raise OutOfResources" in line.text]
     return tuple(dict.fromkeys((*one.lines, *raised[:3])))
 
@@ -265,9 +312,19 @@ def _no_image(case: Case, one: Said) -> tuple[Fix, ...]:
     source = f"source build with TORCH_CUDA_ARCH_LIST={_arch_list(capability)}"
     fixes: list[Fix] = []
     if case.says(r"flashinfer|BatchDecodeWithPagedKVCache|BatchPrefillWith"):
-        fixes.extend(_backend_flags(case, "attention_backend", "triton" if engine == "sglang" else "TRITON_ATTN"))
+        fixes.extend(
+            _backend_flags(case, "attention_backend", "triton" if engine == "sglang" else "TRITON_ATTN")
+        )
         if engine == "sglang":
-            fixes.append(Fix(type="flag", name="--sampling-backend", old="flashinfer", new="pytorch", cost="slower sampling"))
+            fixes.append(
+                Fix(
+                    type="flag",
+                    name="--sampling-backend",
+                    old="flashinfer",
+                    new="pytorch",
+                    cost="slower sampling",
+                )
+            )
         if capability is not None and capability < 8:
             fixes.extend(_half(case))
     if "sm" in one.values or case.says(r"not compatible with the current PyTorch"):
@@ -276,13 +333,16 @@ def _no_image(case: Case, one: Said) -> tuple[Fix, ...]:
         digits = one.values.get("arch", "")[:2] or (f"{capability * 10:.0f}" if capability else "native")
         fixes.append(_package(case, f"built with -DCMAKE_CUDA_ARCHITECTURES={digits}"))
     elif engine == "sglang":
-        fixes.append(_package(case, f"build with this architecture (CUDA 12.8 or newer), or a {source}", "sgl-kernel"))
+        fixes.append(
+            _package(case, f"build with this architecture (CUDA 12.8 or newer), or a {source}", "sgl-kernel")
+        )
         fixes.append(_package(case, "lmsysorg/sglang of CUDA 12.8 or newer", "docker image"))
     else:
         fixes.append(_package(case, f"a wheel or image that holds this architecture, or a {source}"))
     if capability is None or capability < _OLDEST_OF_WHEELS:
+        kind = "cure" if capability else "workaround"
         fixes.append(
-            Fix(type="hardware", name="GPU", new="sm_70 or newer", kind="cure" if capability else "workaround",
+            Fix(type="hardware", name="GPU", new="sm_70 or newer", kind=kind,
                 cost="another card; only where the wheels hold nothing older")
         )  # fmt: skip
     return tuple(fixes)
@@ -290,7 +350,19 @@ def _no_image(case: Case, one: Said) -> tuple[Fix, ...]:
 
 def _half(case: Case) -> tuple[Fix, ...]:
     name = flag_of(engine_of(case), "dtype")
-    return (Fix(type="flag", name=name, old=value_of(case, name) or "auto", new="half", cost="overflow in some models"),) if name else ()
+    return (
+        (
+            Fix(
+                type="flag",
+                name=name,
+                old=value_of(case, name) or "auto",
+                new="half",
+                cost="overflow in some models",
+            ),
+        )
+        if name
+        else ()
+    )
 
 
 def _format(case: Case, one: Said) -> tuple[Fix, ...]:
@@ -311,7 +383,15 @@ def _gate(case: Case, one: Said) -> tuple[Fix, ...]:
         version = read_version(case.version)
         older: tuple[Fix, ...] = ()
         if engine_of(case) in {"vllm", None} and version is not None and version < (0, 15, 0):
-            older = (Fix(type="env", name="VLLM_USE_FLASHINFER_MOE_FP4", old="1", new="0", cost="before --moe-backend"),)
+            older = (
+                Fix(
+                    type="env",
+                    name="VLLM_USE_FLASHINFER_MOE_FP4",
+                    old="1",
+                    new="0",
+                    cost="before --moe-backend",
+                ),
+            )
         new = "marlin" if engine_of(case) != "sglang" else "triton"
         return (*_backend_flags(case, "expert_backend", new), *older, later)
     new = "triton" if engine_of(case) == "sglang" else "TRITON_ATTN"
@@ -328,16 +408,25 @@ def _dtype(case: Case, one: Said) -> tuple[Fix, ...]:
         return (Fix(type="env", name="DTYPE", new="half"),)
     wants_wide = one.values.get("model") is not None or "bfloat16" in one.values.get("possible", "")
     new = "bfloat16" if wants_wide else "half"
-    return (Fix(type="flag", name=name, old=value_of(case, name) or "auto", new=new, cost="overflow in some models"),)
+    return (
+        Fix(
+            type="flag",
+            name=name,
+            old=value_of(case, name) or "auto",
+            new=new,
+            cost="overflow in some models",
+        ),
+    )
 
 
 def _shared_memory(case: Case, _: Said) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if case.says(r"inductor|torch[._]compile"):
-        name = "--enable-torch-compile" if engine_of(case) == "sglang" else "--enforce-eager"
         is_sglang = engine_of(case) == "sglang"
-        fixes.append(Fix(type="flag", name=name, old="true" if is_sglang else None, new="false" if is_sglang else "true",
-                         cost="slower decoding"))  # fmt: skip
+        name, old, new = (
+            ("--enable-torch-compile", "true", "false") if is_sglang else ("--enforce-eager", None, "true")
+        )
+        fixes.append(Fix(type="flag", name=name, old=old, new=new, cost="slower decoding"))
     new = "flashinfer" if engine_of(case) == "sglang" else "FLASHINFER"
     fixes.extend(_backend_flags(case, "attention_backend", new))
     fixes.append(_package(case, "a later release with tile sizes for this architecture"))
@@ -352,9 +441,11 @@ _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
     "arch.smem": _shared_memory,
 }
 _EXPLANATIONS = {
-    "arch.no_kernel_image": "The operation that is named is only the first that came; the library as a whole was not "
+    "arch.no_kernel_image": "The operation that is named is only the first that came; the library as a "
+    "whole was not "
     "built for this GPU.",
-    "arch.backend_gate": "A check in the engine refuses it; kernels for the device may exist under another backend.",
+    "arch.backend_gate": "A check in the engine refuses it; kernels for the device may exist under "
+    "another backend.",
 }
 _NEXT = {"arch.no_kernel_image": "cuobjdump --list-elf LIBRARY.so | grep -o 'sm_[0-9a-z]*' | sort -u"}
 
@@ -363,11 +454,16 @@ RULE = Rule(
     title="not for this GPU's architecture",
     literals=(*literals_of(_MESSAGES), "flashinfer", "BatchDecodeWith", "BatchPrefillWith", "inductor"),
     read=read,
-    meaning="A library holds no code for the GPU, the GPU lacks the number format, or a check refuses the device.",
-    told_apart="`no kernel image` comes from the driver and no option gets round it; `does not support` comes from a "
-    "check in Python and another backend may work. An earlier warning `not compatible with the current PyTorch` makes "
+    meaning="A library holds no code for the GPU, the GPU lacks the number format, or a check refuses "
+    "the device.",
+    told_apart="`no kernel image` comes from the driver and no option gets round it; `does not support` "
+    "comes from a "
+    "check in Python and another backend may work. An earlier warning `not compatible with the current "
+    "PyTorch` makes "
     "it PyTorch's wheel, else the engine's own. `no native FP4` is only a warning on sm_120.",
-    cure="A wheel, image or source build that holds the architecture; another backend; another format; half precision.",
+    cure="A wheel, image or source build that holds the architecture; another backend; another format; "
+    "half precision.",
     source="CUDA error strings 209, 200; vLLM `fused_moe/oracle/nvfp4.py`, `platforms/cuda.py`, "
-    "`quantization/base_config.py`; Triton `compiler/errors.py`, `runtime/errors.py`; llama.cpp `ggml-cuda/common.cuh`.",
+    "`quantization/base_config.py`; Triton `compiler/errors.py`, `runtime/errors.py`; llama.cpp "
+    "`ggml-cuda/common.cuh`.",
 )

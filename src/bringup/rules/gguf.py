@@ -1,12 +1,12 @@
-"""GGUF files: an architecture that the build does not know, tensors that do not add up, parts, the wrong file.
+"""GGUF files: architectures a build does not know, tensors that do not add up, parts, the wrong file.
 
-Source: llama.cpp 2024-01 to b11434 `src/llama-model-loader.cpp`, `llama-model.cpp`, `llama-vocab.cpp`, `llama-arch.cpp`;
-vLLM 0.8 to 0.33 `model_loader/gguf_loader.py`.
+Source: llama.cpp 2024-01 to b11434 `src/llama-model-loader.cpp`, `llama-model.cpp`, `llama-vocab.cpp`,
+`llama-arch.cpp`; vLLM 0.8 to 0.33 `model_loader/gguf_loader.py`.
 """
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -17,7 +17,8 @@ _MESSAGES = (
     Message(
         kind="gguf.wrong_file",
         sure=0.96,
-        pattern=r"unknown model architecture: '(?P<arch>clip|mmproj|siglip|llava|mtmd)'|CLIP cannot be used as main model",
+        pattern=r"unknown model architecture: '(?P<arch>clip|mmproj|siglip|llava|mtmd)'"
+        r"|CLIP cannot be used as main model",
         literals=("unknown model architecture", "CLIP cannot be used as main model"),
         summary="the file is the image encoder (mmproj), not the model",
     ),
@@ -32,26 +33,47 @@ _MESSAGES = (
         kind="gguf.arch",
         sure=0.95,
         pattern=r"unknown (?:model )?architecture: '(?P<arch>(?!clip|mmproj|siglip|llava|mtmd)[\w.-]+)'"
-        r"|GGUF model with architecture (?P<other>\S+) is not supported|Unknown gguf model_type: (?P<third>\S+)"
+        r"|GGUF model with architecture (?P<other>\S+) is not supported"
+        r"|Unknown gguf model_type: (?P<third>\S+)"
         r"|unknown pre-tokenizer type: '(?P<pre>[^']+)'",
-        literals=("nknown model architecture", "unknown architecture", "GGUF model with architecture", "Unknown gguf model_type",
-                  "unknown pre-tokenizer type"),
+        literals=(
+            "Unknown model architecture",
+            "unknown model architecture",
+            "unknown architecture",
+            "GGUF model with architecture",
+            "Unknown gguf model_type",
+            "unknown pre-tokenizer type",
+        ),
         summary="this build does not know the architecture {arch}{other}{third}{pre}",
     ),
     Message(
         kind="gguf.arch",
+        sure=0.88,
+        pattern=r"tensor '(?P<tensor>[\w.]+)' has invalid ggml type (?P<type>\d+)",
+        literals=("has invalid ggml type",),
+        summary="{tensor} is in number format {type}, which this build does not know",
+    ),
+    Message(
+        kind="gguf.arch",
         sure=0.86,
-        pattern=r"tensor '(?P<tensor>[\w.]+)' has wrong shape; expected\s+(?P<wants>[\d, ]+?), got\s+(?P<has>[\d, ]+)",
+        pattern=r"tensor '(?P<tensor>[\w.]+)' has wrong shape; expected\s+(?P<wants>[\d, ]+?), "
+        r"got\s+(?P<has>[\d, ]+)",
         literals=("has wrong shape; expected",),
-        summary="{tensor} has the shape [{has}], this build expects [{wants}]: it does not know this kind of model yet",
+        summary="{tensor} has the shape [{has}], this build expects [{wants}]: it does not know this "
+        "kind of model yet",
     ),
     Message(
         kind="gguf.arch",
         sure=0.8,
-        pattern=r"error loading model (?:hyperparameters|vocabulary|architecture): (?P<arch>(?!unknown model arch)[^\n]{1,120})"
+        pattern=r"error loading model (?:hyperparameters|vocabulary"
+        r"|architecture): (?P<arch>(?!unknown model arch)[^\n]{1,120})"
         r"|key not found in model: (?P<other>\S+)",
-        literals=("error loading model hyperparameters", "error loading model vocabulary", "error loading model architecture",
-                  "key not found in model"),
+        literals=(
+            "error loading model hyperparameters",
+            "error loading model vocabulary",
+            "error loading model architecture",
+            "key not found in model",
+        ),
         summary="this build expects another description of the model: {arch}{other}",
         unless=r"unknown (?:model architecture|pre-tokenizer)",
     ),
@@ -65,15 +87,23 @@ _MESSAGES = (
     Message(
         kind="gguf.tensors",
         sure=0.93,
-        pattern=r"(?:create_tensor|get_tensor_meta|check_tensor_dims): tensor '(?P<tensor>[\w.]+)' not found|missing tensor '(?P<other>[\w.]+)'",
-        literals=("create_tensor: tensor", "get_tensor_meta: tensor", "check_tensor_dims: tensor", "missing tensor"),
+        pattern=r"(?:create_tensor|get_tensor_meta|check_tensor_dims): tensor '(?P<tensor>[\w.]+)' not "
+        r"found|missing tensor '(?P<other>[\w.]+)'",
+        literals=(
+            "create_tensor: tensor",
+            "get_tensor_meta: tensor",
+            "check_tensor_dims: tensor",
+            "missing tensor",
+        ),
         summary="the file has no tensor {tensor}{other}",
     ),
     Message(
         kind="gguf.split",
         sure=0.95,
-        pattern=r"invalid split file(?: name)?:? ?(?P<file>\S+)?|illegal split file idx: (?P<idx>\d+)|failed to load GGUF split from (?P<other>\S+)"
-        r"|invalid split (?:file )?(?:count|idx)|must be loaded with the first split|corrupted model: (?P<expected>\d+) tensors expected"
+        pattern=r"invalid split file(?: name)?:? ?(?P<file>\S+)?|illegal split file idx: (?P<idx>\d+)"
+        r"|failed to load GGUF split from (?P<other>\S+)"
+        r"|invalid split (?:file )?(?:count|idx)|must be loaded with the first split"
+        r"|corrupted model: (?P<expected>\d+) tensors expected"
         r" but (?P<got>\d+) found|expected \d+ (?:split|tensors?) .{0,20}split",
         literals=("split file", "GGUF split", "invalid split", "the first split", "tensors expected but"),
         summary="a part of the file is missing or is not the first, or it says it has parts and has none",
@@ -87,7 +117,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=one.summary.replace("?", ""),
             explanation=_explanation(one),
             fixes=_FIXES[one.message.kind](case, one),
@@ -103,11 +133,21 @@ def _newer(case: Case) -> Fix:
 
 
 def _wrong_file(_: Case, __: Said) -> tuple[Fix, ...]:
-    return (Fix(type="flag", name="--model", old="the mmproj file", new="the model's file, and --mmproj with this one"),)
+    return (
+        Fix(
+            type="flag",
+            name="--model",
+            old="the mmproj file",
+            new="the model's file, and --mmproj with this one",
+        ),
+    )
 
 
 def _arch(case: Case, _: Said) -> tuple[Fix, ...]:
-    return (_newer(case), Fix(type="file", name="gguf", new="a conversion of the time of this build", kind="workaround"))
+    return (
+        _newer(case),
+        Fix(type="file", name="gguf", new="a conversion of the time of this build", kind="workaround"),
+    )
 
 
 def _is_few(one: Said) -> bool:
@@ -116,13 +156,17 @@ def _is_few(one: Said) -> bool:
 
 
 def _tensors(case: Case, one: Said) -> tuple[Fix, ...]:
-    convert = Fix(type="file", name="gguf", old="this conversion", new="a new conversion from the original weights")
+    convert = Fix(
+        type="file", name="gguf", old="this conversion", new="a new conversion from the original weights"
+    )
     return (_newer(case), convert) if _is_few(one) else (convert, _newer(case))
 
 
 def _split(_: Case, one: Said) -> tuple[Fix, ...]:
     merge = Fix(type="file", name="gguf", old="split metadata", new="one file by llama-gguf-split --merge")
-    first = Fix(type="flag", name="--model", old="a later part", new="the part 00001, with all others beside it")
+    first = Fix(
+        type="flag", name="--model", old="a later part", new="the part 00001, with all others beside it"
+    )
     return (first, merge) if "idx" in one.values else (merge, first)
 
 
@@ -131,7 +175,9 @@ def _explanation(one: Said) -> str:
         return ""
     if _is_few(one):
         return "Few tensors more or less: the file is newer than the build."
-    return "Many tensors more or less: the conversion went wrong, or an already quantised model was converted."
+    return (
+        "Many tensors more or less: the conversion went wrong, or an already quantised model was converted."
+    )
 
 
 _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
@@ -146,10 +192,13 @@ RULE = Rule(
     title="GGUF files",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="The file is newer than the build, was converted wrongly, is a part of several, or is another file.",
-    told_apart="`clip` as architecture is the image encoder; one tensor too few a build that is too old, many a bad "
+    meaning="The file is newer than the build, was converted wrongly, is a part of several, or is "
+    "another file.",
+    told_apart="`clip` as architecture is the image encoder; one tensor too few a build that is too old, "
+    "many a bad "
     "conversion; a wrong shape or a missing key a description that the build does not know.",
     cure="A newer build; a new conversion; `llama-gguf-split --merge`; `--mmproj` for the encoder.",
-    source="llama.cpp `src/llama-model-loader.cpp` (`done_getting_tensors`, `check_tensor_dims`), `llama-model.cpp`, "
+    source="llama.cpp `src/llama-model-loader.cpp` (`done_getting_tensors`, `check_tensor_dims`), "
+    "`llama-model.cpp`, "
     "`llama-vocab.cpp`; vLLM `model_loader/gguf_loader.py`.",
 )

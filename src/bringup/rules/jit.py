@@ -1,14 +1,14 @@
 """Code is compiled while the engine starts: a tool is missing, too old, killed, or the compiler says no.
 
 Source: FlashInfer 0.2 to 0.6 `jit/cpp_ext.py`, `jit/core.py`; PyTorch `torch/utils/cpp_extension.py`,
-`torch/_inductor/cpp_builder.py`; Triton 2.1 to 3.6 `runtime/build.py`, `backends/nvidia/compiler.py`; DeepGEMM
-`csrc/jit_kernels`, `csrc/jit/kernel_runtime.hpp`, `csrc/apis/layout.hpp`; vLLM 0.8 to 0.33 `compilation/backends.py`.
+`torch/_inductor/cpp_builder.py`; Triton 2.1 to 3.6 `runtime/build.py`, `backends/nvidia/compiler.py`;
+DeepGEMM `csrc/jit_kernels`, `csrc/jit/kernel_runtime.hpp`, `csrc/apis/layout.hpp`; vLLM 0.8 to 0.33
+`compilation/backends.py`.
 """
 
-import re
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.planner.kv_versions import read_version
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
@@ -16,10 +16,12 @@ from bringup.values.finding import Fix, Severity
 from bringup.values.setting_names import engine_of, flag_of, package_of
 
 _DEEP_GEMM_WORDS = (
-    r"Unknown recipe|Unknown SF transformation|Unknown cases: sf\.dtype|kernel_runtime\.hpp:\d+\)?: exit_code == 0"
+    r"Unknown recipe|Unknown SF transformation|Unknown cases: sf\.dtype"
+    r"|kernel_runtime\.hpp:\d+\)?: exit_code == 0"
     r"|(?:AssertionError|RuntimeError|Assertion error)[^\n]*deep_?gemm|DG_HOST_(?:UNREACHABLE|ASSERT)"
     r"|Assertion error \((?:\S*/)?csrc/(?:apis|jit|jit_kernels|utils)/"
     r"|deep_gemm[^\n]*(?:Failed|failed|NVCC compilation|error)|DeepGEMM[^\n]*(?:failed|crash|Assertion)"
+    r"|DeepGEMM backend is not available or outdated"
     r"|(?:Failed|failed) to (?:compile|build|launch)[^\n]*deep_?gemm"
 )
 _MESSAGES = (
@@ -27,20 +29,41 @@ _MESSAGES = (
         kind="jit.deepgemm",
         sure=0.95,
         pattern=_DEEP_GEMM_WORDS,
-        literals=("Unknown recipe", "Unknown SF transformation", "Unknown cases", "exit_code == 0", "deep_gemm",
-                  "deepgemm", "DeepGEMM", "DG_HOST_", "Assertion error ("),
+        literals=(
+            "Unknown recipe",
+            "Unknown SF transformation",
+            "Unknown cases",
+            "exit_code == 0",
+            "deep_gemm",
+            "deepgemm",
+            "DeepGEMM",
+            "DG_HOST_",
+            "Assertion error (",
+        ),
         summary="DeepGEMM refuses this GPU, layout or shape",
     ),
     Message(
         kind="jit.nvcc_missing",
         sure=0.95,
-        pattern=r"Could not find nvcc|nvcc: (?:command )?not found|nvcc'?: No such file or directory"
-        r"|No such file or directory: '?[^'\n]*\bnvcc'?|NVCC (?:compiler )?not found|nvcc (?:is |was )?not found"
-        r"|CUDA_HOME environment variable is not set|CUDA_HOME is None|assert CUDA_HOME|CUDA_HOME (?:is )?not (?:set|found|defined)"
-        r"|[Cc]annot find nvcc|NVCC_NOT_FOUND|requires nvcc",
+        pattern=r"Could not find nvcc|nvcc'?: No such file or directory"
+        r"|No such file or directory: '?[^'\n]*\bnvcc'?|NVCC (?:compiler )?not found|nvcc (?:is "
+        r"|was )?not found"
+        r"|CUDA_HOME environment variable is not set|CUDA_HOME is None|assert CUDA_HOME"
+        r"|CUDA_HOME (?:is )?not (?:set|found|defined)"
+        r"|(?i:cannot) find nvcc|NVCC_NOT_FOUND|requires nvcc",
         literals=("nvcc", "NVCC", "CUDA_HOME"),
         summary="a kernel is compiled at run time and there is no nvcc",
         unless=r"nvcc fatal|Using nvcc from|nvcc error",
+    ),
+    Message(
+        kind="jit.nvcc_missing",
+        sure=0.9,
+        pattern=r"nvcc: (?:command )?not found",
+        literals=("nvcc",),
+        summary="a kernel is compiled at run time and there is no nvcc",
+        # What the shell says is a cause only where the engine does not fail of something else.
+        unless=r"Could not find nvcc|^(?:\w+\.)*(?!RuntimeError|CalledProcessError|ImportError"
+        r"|FileNotFoundError|OSError)\w*Error(?::|$)",
     ),
     Message(
         kind="jit.cc_missing",
@@ -48,17 +71,32 @@ _MESSAGES = (
         pattern=r"Failed to find C compiler|No working C\+\+ compiler found|InvalidCxxCompiler"
         r"|(?:^|[ /:'])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
         r"|No such file or directory: '(?:/\S*/)?(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-g\w+\+*)'"
-        r"|unable to execute '?(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'?|[Cc]annot find (?:a )?(?:C|C\+\+|host) compiler"
+        r"|unable to execute '?(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'?|(?i:cannot) find (?:a )?(?:C|C\+\+"
+        r"|host) compiler"
         r"|Cannot find compiler '(?:g\+\+|gcc|cl\.exe)' in PATH|Please specify via CC environment variable",
-        literals=("Failed to find C compiler", "compiler found", "InvalidCxxCompiler", "not found", "gcc", "g++", "'cc'",
-                  "c++", "clang", "host compiler", "C compiler", "C++ compiler", "via CC environment"),
+        literals=(
+            "Failed to find C compiler",
+            "compiler found",
+            "InvalidCxxCompiler",
+            "not found",
+            "gcc",
+            "g++",
+            "'cc'",
+            "c++",
+            "clang",
+            "host compiler",
+            "C compiler",
+            "C++ compiler",
+            "via CC environment",
+        ),
         summary="a kernel is compiled at run time and there is no C compiler",
     ),
     Message(
         kind="jit.ninja_missing",
         sure=0.95,
-        pattern=r"No such file or directory: '(?:\S*/)?ninja'|ninja: (?:command )?not found|Ninja is required to load C\+\+"
-        r"|Could not find ninja|[Nn]inja (?:is )?not (?:found|installed|available)",
+        pattern=r"No such file or directory: '(?:\S*/)?ninja'|ninja: (?:command )?not found"
+        r"|Ninja is required to load C\+\+"
+        r"|Could not find ninja|(?i:ninja) (?:is )?not (?:found|installed|available)",
         literals=("ninja", "Ninja"),
         summary="a kernel is compiled at run time and there is no ninja",
     ),
@@ -75,7 +113,10 @@ _MESSAGES = (
         sure=0.72,
         pattern=r"nvcc fatal\s*:\s*Unsupported gpu architecture '(?P<arch>compute_\w+)'"
         r"|(?:unsupported|Unsupported) gpu architecture '?(?P<other>compute_\w+)",
-        literals=("nsupported gpu architecture",),
+        literals=(
+            "Unsupported gpu architecture",
+            "unsupported gpu architecture",
+        ),
         summary="nvcc is older than the GPU: it does not know {arch}{other}",
     ),
     Message(
@@ -90,7 +131,8 @@ _MESSAGES = (
         kind="jit.compile_oom",
         sure=0.94,
         pattern=r"'?(?:cicc|ptxas|cudafe\+\+|cc1plus|nvcc|fatbinary)'? died due to signal 9"
-        r"|fatal error: Killed signal terminated program|(?:cicc|ptxas|cc1plus|nvcc).{0,20}: Killed|Killed\s+.{0,60}(?:nvcc|cicc|ptxas)"
+        r"|fatal error: Killed signal terminated program|(?:cicc|ptxas|cc1plus|nvcc).{0,20}: Killed"
+        r"|Killed\s+.{0,60}(?:nvcc|cicc|ptxas)"
         r"|Out of memory: Killed process \d+ \((?:cicc|ptxas|cc1plus|nvcc|cudafe\+\+|ninja)\)",
         literals=("died due to signal", "Killed"),
         summary="the kernel ended a compiler: too many ran side by side for the memory of the host",
@@ -112,13 +154,24 @@ _MESSAGES = (
     Message(
         kind="jit.compile_error",
         sure=0.8,
-        pattern=r"\.(?:cu|cuh|cpp|cc|c|h|hpp)[(:]\d+(?:[:,]\d+)?\)?: (?:fatal )?error:? (?P<error>[^\n]{1,120})"
-        r"|ninja: build stopped|Ninja build failed|Error building extension '(?P<extension>\w+)'|nvcc fatal\s*:\s*(?P<fatal>[^\n]+)"
+        pattern=r"\.(?:cu|cuh|cpp|cc|c|h|hpp)[(:]\d+(?:[:,]\d+)?\)?: (?:fatal )?error:? "
+        r"(?P<error>[^\n]{1,120})"
+        r"|ninja: build stopped|Ninja build failed|Error building extension '(?P<extension>\w+)'"
+        r"|nvcc fatal\s*:\s*(?P<fatal>[^\n]+)"
         r"|CppCompileError|C\+\+ compile error|NVRTC (?:compilation|error)|(?:NVCC|nvcc) compilation failed",
-        literals=("error", "ninja: build stopped", "Ninja build failed", "Error building extension", "nvcc fatal",
-                  "CppCompileError", "NVRTC", "compilation failed"),
+        literals=(
+            "error",
+            "ninja: build stopped",
+            "Ninja build failed",
+            "Error building extension",
+            "nvcc fatal",
+            "CppCompileError",
+            "NVRTC",
+            "compilation failed",
+        ),
         summary="a kernel cannot be compiled: {error}{fatal}{extension}",
-        unless=r"died due to signal|Killed signal|nsupported gpu architecture|fatal error: \S+: No such file|nvcc: (?:command )?not found"
+        unless=r"died due to signal|Killed signal|nsupported gpu architecture"
+        r"|fatal error: \S+: No such file|nvcc: (?:command )?not found"
         r"|cannot find -l|ggml|deep_gemm",
     ),
     Message(
@@ -132,11 +185,19 @@ _MESSAGES = (
         kind="jit.cache_corrupt",
         sure=0.8,
         pattern=r"(?:\.triton/cache|torch_compile_cache|torchinductor_\w+|inductor_cache|deep_gemm/cache|\.cache/flashinfer)"
-        r"[^\n]*(?:file too short|invalid ELF header|No such file or directory|[Cc]orrupt|EOFError|UnpicklingError|Permission)"
+        r"[^\n]*(?:file too short|invalid ELF header|No such file or directory|(?i:corrupt)|EOFError"
+        r"|UnpicklingError|Permission)"
         r"|(?:FileNotFoundError|EOFError|UnpicklingError|JSONDecodeError|OSError)[^\n]*"
         r"(?:\.triton/cache|torch_compile_cache|torchinductor_|inductor_cache|vllm_compile_cache)",
-        literals=(".triton/cache", "torch_compile_cache", "torchinductor_", "inductor_cache", "deep_gemm/cache",
-                  ".cache/flashinfer", "vllm_compile_cache"),
+        literals=(
+            ".triton/cache",
+            "torch_compile_cache",
+            "torchinductor_",
+            "inductor_cache",
+            "deep_gemm/cache",
+            ".cache/flashinfer",
+            "vllm_compile_cache",
+        ),
         summary="what an earlier start compiled and kept is broken",
         unless=r"undefined symbol|No space left|Read-only file system",
     ),
@@ -146,11 +207,13 @@ _MESSAGES = (
         pattern=r"Directly load the \S+ (?:compiled )?graph",
         literals=("Directly load the",),
         summary="the start uses what an earlier one compiled, and ends there",
+        unless=r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)",
     ),
     Message(
         kind="jit.autotune_slow",
         sure=0.5,
-        pattern=r"[Aa]uto-?tun(?:ing|er)[^\n]{0,60}(?:process starts|starting|take|minutes|first)|requires kernel autotuning"
+        pattern=r"[Aa]uto-?tun(?:ing|er)[^\n]{0,60}(?:process starts|starting|take|minutes|first)"
+        r"|requires kernel autotuning"
         r"|DeepGEMM JIT (?:compil|Pre-?compil|warm)[^\n]*|Entering DeepGEMM JIT Pre-Compile",
         literals=("utotun", "uto-tun", "DeepGEMM JIT"),
         summary="the first start tunes or compiles kernels, which takes minutes and is kept",
@@ -165,7 +228,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=one.summary.replace("?", ""),
             explanation=_EXPLANATIONS.get(one.message.kind, ""),
             fixes=_FIXES[one.message.kind](case, one),
@@ -189,10 +252,18 @@ def _is_build_of_a_package(case: Case) -> bool:
 def _nvcc(case: Case, _: Said) -> tuple[Fix, ...]:
     toolkit = Fix(type="package", name="cuda-toolkit", new="install nvcc of PyTorch's CUDA version")
     home = Fix(type="env", name="CUDA_HOME", new="/usr/local/cuda", cost="none once the toolkit is there")
-    path = Fix(type="env", name="PATH", new="with $CUDA_HOME/bin", cost="also in the unit, where one starts it")
+    path = Fix(
+        type="env", name="PATH", new="with $CUDA_HOME/bin", cost="also in the unit, where one starts it"
+    )
     if engine_of(case) == "sglang":
-        sampling = Fix(type="flag", name="--sampling-backend", old="flashinfer", new="pytorch", kind="workaround",
-                       cost="slower sampling")  # fmt: skip
+        sampling = Fix(
+            type="flag",
+            name="--sampling-backend",
+            old="flashinfer",
+            new="pytorch",
+            kind="workaround",
+            cost="slower sampling",
+        )
         return (toolkit, home, path, sampling)
     return (
         Fix(type="env", name="VLLM_USE_FLASHINFER_SAMPLER", old="1", new="0", kind="workaround",
@@ -200,13 +271,16 @@ def _nvcc(case: Case, _: Said) -> tuple[Fix, ...]:
         toolkit,
         home,
         path,
-        Fix(type="package", name="flashinfer-jit-cache", new="the version of flashinfer-python that is installed"),
+        Fix(type="package", name="flashinfer-jit-cache", new="the version of flashinfer-python that is "
+        "installed"),
     )  # fmt: skip
 
 
 def _compiler(case: Case, _: Said) -> tuple[Fix, ...]:
     name = flag_of(engine_of(case), "no_graphs")
-    slow = (Fix(type="flag", name=name, new="true", kind="workaround", cost="slower decoding"),) if name else ()
+    slow = (
+        (Fix(type="flag", name=name, new="true", kind="workaround", cost="slower decoding"),) if name else ()
+    )
     return (
         Fix(type="package", name="gcc", new="install gcc, g++ and the headers of Python (python3-dev)"),
         Fix(type="env", name="CC", new="/usr/bin/gcc"),
@@ -217,12 +291,21 @@ def _compiler(case: Case, _: Said) -> tuple[Fix, ...]:
 def _ninja(_: Case, __: Said) -> tuple[Fix, ...]:
     return (
         Fix(type="package", name="ninja", new="pip install ninja"),
-        Fix(type="env", name="PATH", new="with the bin folder of the virtual environment", cost="also in the unit"),
+        Fix(
+            type="env",
+            name="PATH",
+            new="with the bin folder of the virtual environment",
+            cost="also in the unit",
+        ),
     )
 
 
-def _ptxas(case: Case, one: Said) -> tuple[Fix, ...]:
-    toolkit = Fix(type="package", name="cuda-toolkit", new="one that knows this GPU (12.8 or newer for sm_120, 12.9 for sm_121)")
+def _ptxas(_: Case, one: Said) -> tuple[Fix, ...]:
+    toolkit = Fix(
+        type="package",
+        name="cuda-toolkit",
+        new="one that knows this GPU (12.8 or newer for sm_120, 12.9 for sm_121)",
+    )
     if "compute_" in one.text:
         return (toolkit, Fix(type="env", name="CUDA_HOME", new="the folder of that toolkit"))
     return (
@@ -249,10 +332,19 @@ def _compile(_: Case, one: Said) -> tuple[Fix, ...]:
 
 
 def _deep_gemm(case: Case, _: Said) -> tuple[Fix, ...]:
-    later = Fix(type="package", name=package_of(engine_of(case)), old=case.version, new="a later release or its own image")
+    later = Fix(
+        type="package",
+        name=package_of(engine_of(case)),
+        old=case.version,
+        new="a later release or its own image",
+    )
     if engine_of(case) == "sglang":
         version = read_version(case.version)
-        name = "SGL_ENABLE_JIT_DEEPGEMM" if version is not None and version < (0, 5, 0) else "SGLANG_ENABLE_JIT_DEEPGEMM"
+        name = (
+            "SGL_ENABLE_JIT_DEEPGEMM"
+            if version is not None and version < (0, 5, 0)
+            else "SGLANG_ENABLE_JIT_DEEPGEMM"
+        )
         return (Fix(type="env", name=name, old="1", new="0", cost="slower FP8 kernels"), later)
     return (
         Fix(type="env", name="VLLM_USE_DEEP_GEMM", old="1", new="0", cost="slower FP8 kernels"),
@@ -274,7 +366,15 @@ def _cache(case: Case, one: Said) -> tuple[Fix, ...]:
                             cost="where it is set, the message comes of it"))  # fmt: skip
         fixes.append(Fix(type="package", name="torch", new="2.8 or newer"))
     if engine_of(case) != "sglang":
-        fixes.append(Fix(type="env", name="VLLM_DISABLE_COMPILE_CACHE", new="1", kind="workaround", cost="slower starts"))
+        fixes.append(
+            Fix(
+                type="env",
+                name="VLLM_DISABLE_COMPILE_CACHE",
+                new="1",
+                kind="workaround",
+                cost="slower starts",
+            )
+        )
     return tuple(fixes)
 
 
@@ -295,7 +395,8 @@ _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
 }
 _EXPLANATIONS = {
     "jit.nvcc_missing": "CUDA's pip wheels hold libraries, no compiler.",
-    "jit.cache_corrupt": "The advice to delete the cache helps only where an artifact was kept: look for an earlier "
+    "jit.cache_corrupt": "The advice to delete the cache helps only where an artifact was kept: look for "
+    "an earlier "
     "error, and for TORCHINDUCTOR_FORCE_DISABLE_CACHES in the environment.",
     "jit.autotune_slow": "Not a hang: CPU is busy with compilers, later starts take it from the cache.",
 }
@@ -305,12 +406,17 @@ RULE = Rule(
     title="compiling at run time",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="FlashInfer, Triton, DeepGEMM and torch.compile build code while the engine starts. A tool is missing or "
+    meaning="FlashInfer, Triton, DeepGEMM and torch.compile build code while the engine starts. A tool "
+    "is missing or "
     "too old, the compiler found an error or was ended, or what an earlier start kept is broken.",
-    told_apart="A tool that is not found is named; `fatal error: X: No such file` means the tool ran and a header is "
-    "missing; `signal 9` and `Killed` mean the host's memory; `is not defined for option 'gpu-name'` an old ptxas; "
+    told_apart="A tool that is not found is named; `fatal error: X: No such file` means the tool ran and "
+    "a header is "
+    "missing; `signal 9` and `Killed` mean the host's memory; `is not defined for option 'gpu-name'` an "
+    "old ptxas; "
     "assertions below deep_gemm and csrc/apis are DeepGEMM's.",
-    cure="Install what is missing, name it by CUDA_HOME, CC or TRITON_PTXAS_PATH, or switch the kernel off that needs it.",
-    source="FlashInfer `jit/cpp_ext.py`; `torch/utils/cpp_extension.py`; `torch/_inductor/cpp_builder.py`; Triton "
+    cure="Install what is missing, name it by CUDA_HOME, CC or TRITON_PTXAS_PATH, or switch the kernel "
+    "off that needs it.",
+    source="FlashInfer `jit/cpp_ext.py`; `torch/utils/cpp_extension.py`; "
+    "`torch/_inductor/cpp_builder.py`; Triton "
     "`runtime/build.py`, `backends/nvidia/compiler.py`; DeepGEMM `csrc/`; vLLM `compilation/`.",
 )

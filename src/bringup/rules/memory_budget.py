@@ -8,7 +8,7 @@ Source: vLLM 0.2 to 0.33 `v1/worker/utils.py` (`request_memory`), `v1/core/kv_ca
 import re
 
 from bringup.engines.vllm.settings import default_utilization
-from bringup.parse.log_message import Message, Said, literals_of, said
+from bringup.parse.log_message import Message, Said, literals_of, said, with_frames
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of, nothing_left, too_short
 from bringup.rules import Match, Rule
@@ -22,7 +22,8 @@ _MESSAGES = (
     Message(
         kind="mem.startup_free_low",
         sure=0.96,
-        pattern=rf"Free memory on device (?P<device>\S+ )?\((?P<free>{_GIB})/(?P<total>{_GIB}) GiB\) on startup is less"
+        pattern=rf"Free memory on device (?P<device>\S+ )?\((?P<free>{_GIB})/(?P<total>{_GIB}) GiB\) on "
+        rf"startup is less"
         rf" than desired GPU memory utilization \((?P<share>[\d.]+), (?P<need>{_GIB}) GiB\)",
         literals=("is less than desired GPU memory utilization",),
         summary="{free} of {total} GiB are free before the start, {need} GiB (share {share}) are wanted",
@@ -33,7 +34,8 @@ _MESSAGES = (
         pattern=r"[Tt]he memory capacity is unbalanced.*?(?:pre_model_load_memory=(?P<free>[\d.]+))?"
         r"(?:.*?local_gpu_memory=(?P<total>[\d.]+))?(?:.*?local_gpu_memory \* 0\.9=[\d.]+)?$",
         literals=("memory capacity is unbalanced",),
-        summary="GPUs of one group have very different amounts of free memory: another process holds one of them",
+        summary="GPUs of one group have very different amounts of free memory: another process holds one "
+        "of them",
     ),
     Message(
         kind="mem.profile_race",
@@ -41,7 +43,8 @@ _MESSAGES = (
         pattern=r"Error in memory profiling\. Initial (?:free|used) memory (?P<before>[\d.]+)[^,]*,"
         r" current(?:ly)? (?:free|used) memory:? (?P<after>[\d.]+)",
         literals=("Error in memory profiling",),
-        summary="memory of the GPU changed from {before} to {after} by another process while the engine measured",
+        summary="memory of the GPU changed from {before} to {after} by another process while the engine "
+        "measured",
     ),
     Message(
         kind="mem.profile_race",
@@ -61,23 +64,27 @@ _MESSAGES = (
     Message(
         kind="mem.kv_none",
         sure=0.9,
-        pattern=r"raise_if_cache_size_invalid\(|processing method initialize_cache\b|executing method initialize_cache\b",
+        pattern=r"raise_if_cache_size_invalid\(|processing method initialize_cache\b"
+        r"|executing method initialize_cache\b",
         literals=("raise_if_cache_size_invalid", "method initialize_cache"),
         summary="the KV cache came out with no blocks",
-        unless=r"maximum number of tokens that can be stored in KV cache|out of memory|No available memory for the cache",
+        unless=r"maximum number of tokens that can be stored in KV cache|out of memory"
+        r"|No available memory for the cache",
     ),
     Message(
         kind="mem.kv_none",
         sure=0.94,
         pattern=r"Not enough memory[.;]? ?Please try (?:to increase|increasing) --mem-fraction-static"
-        r"|Loaded weights leave no GPU memory for the KV cache(?:.*?mem[-_]fraction[-_]static=(?P<share>[\d.]+))?",
+        r"|Loaded weights leave no GPU memory for the KV cache(?:.*?mem[-_]fraction[-_]static=(?P<share>["
+        r"\d.]+))?",
         literals=("Not enough memory", "Loaded weights leave no GPU memory"),
         summary="the share for weights and cache leaves nothing for the cache",
     ),
     Message(
         kind="mem.kv_none",
         sure=0.85,
-        pattern=r"Not enough (?:GPU )?memory.{0,80}(?:mamba|KV|kv cache|cache)|mamba.{0,60}(?:not enough|too small)"
+        pattern=r"Not enough (?:GPU )?memory.{0,80}(?:mamba|KV|kv cache|cache)|mamba.{0,60}(?:not enough"
+        r"|too small)"
         r"|max_num_seqs \((?P<rows>\d+)\) exceeds available Mamba cache blocks \((?P<blocks>\d+)\)",
         literals=("Not enough memory", "Not enough GPU memory", "mamba", "Mamba cache blocks"),
         summary="the cache of recurrent states has no room",
@@ -86,15 +93,20 @@ _MESSAGES = (
     Message(
         kind="mem.kv_none",
         sure=0.88,
-        pattern=r"The following component could not be created: (?P<part>(?:[Ii]nitial )?KV cache[^\n]*)"
+        pattern=r"The following component could not be created: (?P<part>(?:(?i:initial) )?KV cache[^\n]*)"
         r"|Failed to create KV cache|[Nn]o enough (?:gpu )?memory for (?:kv|runtime)",
-        literals=("could not be created", "Failed to create KV cache", "enough memory for", "enough gpu memory for"),
+        literals=(
+            "could not be created",
+            "Failed to create KV cache",
+            "enough memory for",
+            "enough gpu memory for",
+        ),
         summary="no room for the KV cache",
     ),
     Message(
         kind="mem.weights_oom",
         sure=0.85,
-        pattern=r"The following component could not be created: (?P<part>[Mm]odel[^\n]*)",
+        pattern=r"The following component could not be created: (?P<part>(?i:model)[^\n]*)",
         literals=("could not be created",),
         summary="no room for {part}",
     ),
@@ -109,8 +121,10 @@ _MESSAGES = (
     Message(
         kind="mem.kv_too_small",
         sure=0.96,
-        pattern=rf"models?'s max(?:imum)? seq(?:uence)? len(?:gth)? \((?P<length>\d+)\)[,. ]*\(?(?P<need>{_GIB}) GiB KV"
-        rf" cache is needed,? which is larger than the available KV cache memory \((?P<available>{_GIB}) GiB\)"
+        pattern=rf"models?'s max(?:imum)? seq(?:uence)? len(?:gth)? \((?P<length>\d+)\)[,. "
+        rf"]*\(?(?P<need>{_GIB}) GiB KV"
+        rf" cache is needed,? which is larger than the available KV cache memory \((?P<available>{_GIB}) "
+        rf"GiB\)"
         r"(?:.*?estimated maximum model length is (?P<printed>\d+))?",
         literals=("is larger than the available KV cache memory",),
         summary="one request of {length} tokens needs {need} GiB of KV cache, {available} GiB are there",
@@ -118,7 +132,8 @@ _MESSAGES = (
     Message(
         kind="mem.kv_too_small",
         sure=0.95,
-        pattern=r"max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV"
+        pattern=r"max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can "
+        r"be stored in KV"
         r" cache \((?P<printed>\d+)\)",
         literals=("tokens that can be stored in KV cache",),
         summary="the KV cache holds {printed} tokens, one request may be {length} long",
@@ -126,10 +141,17 @@ _MESSAGES = (
     Message(
         kind="mem.kv_too_small",
         sure=0.92,
-        pattern=r"maxTokensInPagedKvCache(?: \((?P<printed>\d+)\))? must be large enough to process at least 1 sequence"
+        pattern=r"maxTokensInPagedKvCache(?: \((?P<printed>\d+)\))? must be large enough to process at "
+        r"least 1 sequence"
         r"|max_num_tokens_in_paged_kv_cache.{0,40}too small|cannot hold even one request"
-        r"|max_seq_len ?(?:=|:)? ?(?P<length>\d+).{0,60}(?:larger|greater|exceeds).{0,40}(?:kv cache|KV cache)",
-        literals=("must be large enough to process", "paged_kv_cache", "cannot hold even one request", "max_seq_len"),
+        r"|max_seq_len ?(?:=|:)? ?(?P<length>\d+).{0,60}(?:larger|greater|exceeds).{0,40}(?:kv cache"
+        r"|KV cache)",
+        literals=(
+            "must be large enough to process",
+            "paged_kv_cache",
+            "cannot hold even one request",
+            "max_seq_len",
+        ),
         summary="the KV cache is smaller than one request",
     ),
     Message(
@@ -159,9 +181,17 @@ _MESSAGES = (
     Message(
         kind="mem.runtime_oom",
         sure=0.9,
-        pattern=r"(?P<step>Prefill|Decode|Extend) out of memory\. (?:Please )?[Tt]ry to (?:lower|decrease) your batch size",
+        pattern=r"(?P<step>Prefill|Decode|Extend) out of memory\. (?:Please )?[Tt]ry to (?:lower"
+        r"|decrease) your batch size",
         literals=("out of memory. Try to lower", "out of memory. Please try to lower"),
         summary="the cache had no room for the requests that ran: {step} out of memory",
+    ),
+    Message(
+        kind="mem.runtime_oom",
+        sure=0.92,
+        pattern=r"alloc_\w+ runs out of memory\. Please set a smaller number for `?(?P<flag>--[\w-]+)",
+        literals=("runs out of memory. Please set a smaller number",),
+        summary="more requests run than the tables have room for ({flag})",
     ),
     Message(
         kind="mem.runtime_oom",
@@ -183,7 +213,7 @@ def read(case: Case) -> tuple[Match, ...]:
             found[kind] = Match(
                 kind=kind,
                 sure=one.message.sure,
-                lines=one.lines,
+                lines=with_frames(case, one.lines),
                 summary=one.summary,
                 explanation=_explanation(one),
                 fixes=_fixes(case, one),
@@ -285,10 +315,15 @@ def _explanation(one: Said) -> str:
     if one.message.kind == "mem.startup_free_low" and need is not None and free is not None:
         missing = round((need - free) * GIB)
         if missing < _TINY:
-            return f"Only {bytes_text(missing)} are missing: contexts of a newer PyTorch or driver, no other process."
+            return (
+                f"Only {bytes_text(missing)} are missing: contexts of a newer PyTorch or driver, no "
+                f"other process."
+            )
         return f"{bytes_text(missing)} are missing: another process, an orphan, or a desktop holds them."
     if one.message.kind == "mem.kv_none":
-        return "The share is what weights, the peak of a step and the cache share: raise it, or lower the peak."
+        return (
+            "The share is what weights, the peak of a step and the cache share: raise it, or lower the peak."
+        )
     if one.message.kind == "mem.kv_too_small":
         return "There is a cache, but one request of the longest length does not fit into it."
     return ""
@@ -305,13 +340,19 @@ RULE = Rule(
     title="the engine's own count of its memory does not work out",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="The engine adds up weights, the peak of a step and what is free, and refuses to go on: too little was "
+    meaning="The engine adds up weights, the peak of a step and what is free, and refuses to go on: too "
+    "little was "
     "free from the start, nothing is left for the cache, or less than one request needs.",
-    told_apart="By the message. Three look alike and have opposite cures: nothing left for the cache (raise the "
-    "share), a cache shorter than one request (lower the length), memory gone while serving (lower the share).",
-    cure="Free too low: stop the other process, or a share of (free - 0.5 GiB) / total. No cache: a larger share, a "
+    told_apart="By the message. Three look alike and have opposite cures: nothing left for the cache "
+    "(raise the "
+    "share), a cache shorter than one request (lower the length), memory gone while serving (lower the "
+    "share).",
+    cure="Free too low: stop the other process, or a share of (free - 0.5 GiB) / total. No cache: a "
+    "larger share, a "
     "smaller step, more GPUs. Cache too small: the length that fits, as printed or computed.",
-    source="vLLM 0.2 to 0.33 `v1/worker/utils.py`, `v1/core/kv_cache_utils.py`, `worker/worker.py`; SGLang 0.3 to "
-    "0.5.23 `srt/model_executor/model_runner.py`; TensorRT-LLM `_torch/pyexecutor/py_executor_creator.py`; NCCL "
+    source="vLLM 0.2 to 0.33 `v1/worker/utils.py`, `v1/core/kv_cache_utils.py`, `worker/worker.py`; "
+    "SGLang 0.3 to "
+    "0.5.23 `srt/model_executor/model_runner.py`; TensorRT-LLM "
+    "`_torch/pyexecutor/py_executor_creator.py`; NCCL "
     "`src/include/alloc.h`.",
 )

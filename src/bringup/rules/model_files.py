@@ -1,64 +1,91 @@
-"""The files of the model: cut short, pointers instead of data, absent, in two forms, or not what the engine expects.
+"""The files of the model: cut short, pointers, absent, in two forms, or not what the engine expects.
 
-Source: safetensors `src/tensor.rs` (`SafeTensorError`); vLLM 0.4 to 0.33 `model_loader/*.py`, `models/utils.py`
-(`AutoWeightsLoader`); SGLang 0.4 to 0.5.23 `model_loader/*.py`; transformers `modeling_utils.py`, `hub.py`; PyTorch
-`serialization.py`, `caffe2/serialize/inline_container.cc`.
+Source: safetensors `src/tensor.rs` (`SafeTensorError`); vLLM 0.4 to 0.33 `model_loader/*.py`,
+`models/utils.py` (`AutoWeightsLoader`); SGLang 0.4 to 0.5.23 `model_loader/*.py`; transformers
+`modeling_utils.py`, `hub.py`; PyTorch `serialization.py`, `caffe2/serialize/inline_container.cc`.
 """
 
 import re
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, package_of, tensor_parallel_of, value_of
 
 # Names of Mistral's and Meta's own files, which lie beside the ones that engines read.
-_OTHER_NAMES = r"(?:layers\.\d+\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)|tok_embeddings|output|norm)\.weight"
-_QUANTIZED = r"\.(?:qweight|qzeros|scales|g_idx|input_scale|weight_scale(?:_inv|_2)?|weight_packed|weight_shape|quant_state\S*|absmax|input_global_scale|weight_global_scale|k_scale|v_scale|k_proj_scale)$"
+_OTHER_NAMES = (
+    r"(?:layers\.\d+\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)"
+    r"|tok_embeddings|output|norm)\.weight"
+)
+_QUANTIZED = (
+    r"\.(?:qweight|qzeros|scales|g_idx|input_scale|weight_scale(?:_inv|_2)?|weight_packed"
+    r"|weight_shape|quant_state\S*|absmax|input_global_scale|weight_global_scale|k_scale|v_scale|k_proj_scale)$"
+)
 _MESSAGES = (
     Message(
         kind="file.lfs_pointer",
         sure=0.86,
-        pattern=r"deserializing header: [Hh]eader ?[Tt]oo ?[Ll]arge|header too large",
+        pattern=r"deserializing header: (?i:header) ?[Tt]oo ?(?i:large)|header too large",
         literals=("eader: HeaderTooLarge", "eader: header too large", "header too large"),
-        summary="a .safetensors file does not begin with a header: most likely a Git LFS pointer of about 130 bytes",
+        summary="a .safetensors file does not begin with a header: most likely a Git LFS pointer of "
+        "about 130 bytes",
     ),
     Message(
         kind="file.lfs_pointer",
         sure=0.95,
-        pattern=r"invalid load key, '(?:v|\\x76)'|invalid magic characters:? '?vers|git-lfs\.github\.com/spec",
+        pattern=r"invalid load key, '(?:v|\\x76)'|invalid magic characters:? '?vers"
+        r"|git-lfs\.github\.com/spec",
         literals=("invalid load key", "invalid magic characters", "git-lfs.github.com"),
         summary="the file is a Git LFS pointer, not the weights",
     ),
     Message(
         kind="file.corrupt",
         sure=0.93,
-        pattern=r"deserializing header: (?P<how>Metadata ?Incomplete ?Buffer|Invalid ?Header\w*|Header ?Too ?Small|[Ii]nvalid \w+[^\n]*|"
-        r"incomplete metadata[^\n]*|JSON[^\n]*)|incomplete metadata, file not fully covered|TensorInvalidInfo|InvalidOffset",
+        pattern=r"deserializing header: (?P<how>Metadata ?Incomplete ?Buffer|Invalid ?Header\w*"
+        r"|Header ?Too ?Small|(?i:invalid) \w+[^\n]*|"
+        r"incomplete metadata[^\n]*|JSON[^\n]*)|incomplete metadata, file not fully covered"
+        r"|TensorInvalidInfo|InvalidOffset",
         literals=("eserializing header", "incomplete metadata", "TensorInvalidInfo", "InvalidOffset"),
         summary="a .safetensors file is cut short or broken ({how})",
     ),
     Message(
         kind="file.corrupt",
         sure=0.92,
-        pattern=r"PytorchStreamReader failed|invalid load key, '(?P<how>[^']+)'|not fully covered|Ran out of input"
+        pattern=r"PytorchStreamReader failed|invalid load key, '(?P<how>[^']+)'|not fully covered"
+        r"|Ran out of input"
         r"|tensor '?(?P<tensor>\S+?)'? data is not within the file bounds|model is corrupted or incomplete"
-        r"|failed to read tensor (?:data|info)|unexpectedly reached end of file|invalid magic (?:characters|number)"
-        r"|failed to read (?:magic|header|key-value pairs)|(?:shard|file) \S+ (?:is )?(?:corrupt|truncated|incomplete)\w*"
-        r"|[Cc]orrupted (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk",
-        literals=("PytorchStreamReader failed", "invalid load key", "not fully covered", "Ran out of input",
-                  "within the file bounds", "corrupted or incomplete", "failed to read", "reached end of file",
-                  "invalid magic", "orrupt", "truncated", "incomplete", "bytes on disk"),
+        r"|failed to read tensor (?:data|info)|unexpectedly reached end of file"
+        r"|invalid magic (?:characters|number)"
+        r"|failed to read (?:magic|header|key-value pairs)|(?:shard|file) \S+ (?:is )?(?:corrupt"
+        r"|truncated|incomplete)\w*"
+        r"|(?i:corrupted) (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk",
+        literals=(
+            "PytorchStreamReader failed",
+            "invalid load key",
+            "not fully covered",
+            "Ran out of input",
+            "within the file bounds",
+            "corrupted or incomplete",
+            "failed to read",
+            "reached end of file",
+            "invalid magic",
+            "orrupt",
+            "truncated",
+            "incomplete",
+            "bytes on disk",
+        ),
         summary="a file of the model is cut short or broken",
-        unless=r"invalid load key, 'v'|invalid magic characters:? '?vers|corrupted compilation artifact|torch_compile_cache|"
-        r"invalid magic characters:? '?(?:PK|\{)",
+        unless=r"invalid load key, 'v'|invalid magic characters:? '?vers|corrupted compilation artifact"
+        r"|torch_compile_cache|"
+        r"invalid magic characters:? '?(?:PK|\{)|has invalid ggml type",
     ),
     Message(
         kind="file.corrupt",
         sure=0.85,
-        pattern=r"(?:config file|tokenizer file)[^\n]{0,80}is not a valid JSON file|JSONDecodeError: (?:Expecting|Extra data|Unterminated)",
+        pattern=r"(?:config file|tokenizer file)[^\n]{0,80}is not a valid JSON file"
+        r"|JSONDecodeError: (?:Expecting|Extra data|Unterminated)",
         literals=("is not a valid JSON file", "JSONDecodeError"),
         summary="a JSON file of the model cannot be read",
         unless=r"torch_compile_cache|/v1/|HTTP/1",
@@ -66,27 +93,41 @@ _MESSAGES = (
     Message(
         kind="file.missing_shard",
         sure=0.93,
-        pattern=r"(?:No such file|not found|does not exist|[Mm]issing|[Cc]annot (?:open|find)|[Ff]ailed to open|expects)[^\n]*?"
+        pattern=r"(?:No such file|not found|does not exist|(?i:missing)|(?i:cannot) (?:open|find)"
+        r"|(?i:failed) to open|expects)[^\n]*?"
         r"(?P<file>[\w.-]*\d{5}-of-(?P<of>\d{5})\.(?:safetensors|bin|gguf))"
-        r"|(?P<other>[\w.-]*\d{5}-of-\d{5}\.(?:safetensors|bin))[^\n]{0,40}(?:not found|does not exist|missing|No such file)",
+        r"|(?P<other>[\w.-]*\d{5}-of-\d{5}\.(?:safetensors|bin))[^\n]{0,40}(?:not found|does not exist"
+        r"|missing|No such file)",
         literals=("-of-",),
         summary="the index names {file}{other}, which is not there",
     ),
     Message(
         kind="file.missing_shard",
         sure=0.9,
-        pattern=r"Cannot find any model weights|[Nn]o file named (?:pytorch_model\.bin|model\.safetensors)|(?:[Mm]issing|missing) (?P<count>\d+)"
-        r" (?:shards?|weight files?)|does not appear to have (?:a|any) files? named (?:pytorch_model|model|tf_model)"
-        r"|No (?:safetensors|weights?|\.safetensors) files? (?:found|in)|[Nn]o model weights found|Couldn't find any (?:safetensors|weights)",
-        literals=("Cannot find any model weights", "o file named", "issing", "not appear to have", "No safetensors",
-                  "No weight", "No .safetensors", "o model weights found", "Couldn't find any"),
+        pattern=r"Cannot find any model weights|[Nn]o file named (?:pytorch_model\.bin"
+        r"|model\.safetensors)|(?:(?i:missing)|missing) (?P<count>\d+)"
+        r" (?:shards?|weight files?)|does not appear to have (?:a|any) files? named (?:pytorch_model"
+        r"|model|tf_model)"
+        r"|No (?:safetensors|weights?|\.safetensors) files? (?:found|in)|[Nn]o model weights found"
+        r"|Couldn't find any (?:safetensors|weights)",
+        literals=(
+            "Cannot find any model weights",
+            "o file named",
+            "issing",
+            "not appear to have",
+            "No safetensors",
+            "No weight",
+            "No .safetensors",
+            "o model weights found",
+            "Couldn't find any",
+        ),
         summary="there are no weights where the engine looks for them",
         unless=r"PEFT|adapter_model",
     ),
     Message(
         kind="file.missing_shard",
         sure=0.7,
-        pattern=r"[Ff]ollowing weights were not initialized from checkpoint: (?P<names>\{[^}]{0,400})"
+        pattern=r"(?i:following) weights were not initialized from checkpoint: (?P<names>\{[^}]{0,400})"
         r"|[Ss]ome weights? (?:of the model )?(?:were|are) not (?:initialized|loaded) from",
         literals=("not initialized from", "not loaded from"),
         summary="weights that the model needs are in none of the files",
@@ -101,14 +142,16 @@ _MESSAGES = (
     Message(
         kind="file.format_mixed",
         sure=0.7,
-        pattern=r"(?:[Ff]ound|[Bb]oth).{0,60}consolidated\S*\.safetensors|[Dd]uplicate (?:tensor|weight|parameter) (?:name )?\S+ (?:in|found)",
+        pattern=r"(?:(?i:found)|[Bb]oth).{0,60}consolidated\S*\.safetensors|(?i:duplicate) (?:tensor|weight"
+        r"|parameter) (?:name )?\S+ (?:in|found)",
         literals=("consolidated", "uplicate"),
         summary="two sets of weights lie side by side",
     ),
     Message(
         kind="file.param_mismatch",
         sure=0.93,
-        pattern=r"KeyError: ['\"](?P<name>(?:[\w]+\.)*(?:layers|blocks|h|model|lm_head|experts|visual|language_model|embed_tokens|"
+        pattern=r"KeyError: ['\"](?P<name>(?:[\w]+\.)*(?:layers|blocks|h|model|lm_head|experts|visual"
+        r"|language_model|embed_tokens|"
         r"transformer|mtp)\.[\w.-]+|[\w.]+\.(?:weight|bias)(?:_\w+)?|[\w.]+" + _QUANTIZED[:-1] + r")['\"]",
         literals=("KeyError: ",),
         summary="the checkpoint holds {name}, which the model that was built has not",
@@ -117,16 +160,23 @@ _MESSAGES = (
     Message(
         kind="file.param_mismatch",
         sure=0.92,
-        pattern=r"[Tt]here is no module or parameter named '?(?P<name>[\w.]+)'?(?: in (?P<model>\w+))?"
-        r"|(?:Parameter|Weight|[Uu]nexpected (?:key|weight)) '?(?P<other>[\w.]+\.[\w.]+)'? (?:not found in (?:params_dict|model)|is not)",
-        literals=("no module or parameter named", "not found in params_dict", "not found in model", "nexpected key",
-                  "nexpected weight"),
+        pattern=r"(?i:there) is no module or parameter named '?(?P<name>[\w.]+)'?(?: in (?P<model>\w+))?"
+        r"|(?:Parameter|Weight|(?i:unexpected) (?:key|weight)) '?(?P<other>[\w.]+\.[\w.]+)'? (?:not found "
+        r"in (?:params_dict|model)|is not)",
+        literals=(
+            "no module or parameter named",
+            "not found in params_dict",
+            "not found in model",
+            "nexpected key",
+            "nexpected weight",
+        ),
         summary="the checkpoint holds {name}{other}, which the model that was built has not",
     ),
     Message(
         kind="file.param_mismatch",
         sure=0.88,
-        pattern=r"Attempted to load weight \(torch\.Size\(\[(?P<has>[\d, ]*)\]\)\) into parameter \(torch\.Size\(\[(?P<wants>[\d, ]*)\]\)\)"
+        pattern=r"Attempted to load weight \(torch\.Size\(\[(?P<has>[\d, ]*)\]\)\) into parameter "
+        r"\(torch\.Size\(\[(?P<wants>[\d, ]*)\]\)\)"
         r"|assert param(?:_data)?\.(?:shape|size\(\)) == loaded_weight\.(?:shape|size\(\))"
         r"|size mismatch for (?P<name>[\w.]+): copying a param",
         literals=("Attempted to load weight", "== loaded_weight.", "size mismatch for"),
@@ -135,7 +185,8 @@ _MESSAGES = (
     Message(
         kind="file.param_mismatch",
         sure=0.85,
-        pattern=r"Quantization method specified in the model config \((?P<in_file>\S+)\) does not match the quantization method specified"
+        pattern=r"Quantization method specified in the model config \((?P<in_file>\S+)\) does not match "
+        r"the quantization method specified"
         r" in the `quantization` argument \((?P<given>\S+)\)|Cannot find the config file for (?P<method>\w+)",
         literals=("Quantization method specified in the model config", "Cannot find the config file for"),
         summary="the checkpoint is quantised as {in_file}, {given} was asked for",
@@ -158,7 +209,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=one.summary.replace("?", ""),
             explanation=_explanation(case, one),
             fixes=_FIXES[one.message.kind](case, one),
@@ -176,12 +227,20 @@ def read(case: Case) -> tuple[Match, ...]:
     return tuple(matches)
 
 
-_DOWNLOAD = (Fix(type="file", name="shard", old="truncated", new="resume the download, then compare size and sha256"),)
+_DOWNLOAD = (
+    Fix(type="file", name="shard", old="truncated", new="resume the download, then compare size and sha256"),
+)
 
 
 def _pointer(_: Case, __: Said) -> tuple[Fix, ...]:
     return (
-        Fix(type="file", name="shards", old="pointers", new="git lfs pull, or `hf download`", cost="the download"),
+        Fix(
+            type="file",
+            name="shards",
+            old="pointers",
+            new="git lfs pull, or `hf download`",
+            cost="the download",
+        ),
         Fix(type="package", name="git-lfs", new="install; then git lfs pull"),
     )
 
@@ -201,8 +260,18 @@ def _missing(_: Case, one: Said) -> tuple[Fix, ...]:
 
 def _mixed(case: Case, _: Said) -> tuple[Fix, ...]:
     return (
-        Fix(type="file", name="consolidated*.safetensors", old="present", new="exclude from the download, or move away"),
-        Fix(type="package", name=package_of(engine_of(case)), old=case.version, new="a later release, which leaves them out"),
+        Fix(
+            type="file",
+            name="consolidated*.safetensors",
+            old="present",
+            new="exclude from the download, or move away",
+        ),
+        Fix(
+            type="package",
+            name=package_of(engine_of(case)),
+            old=case.version,
+            new="a later release, which leaves them out",
+        ),
     )
 
 
@@ -227,12 +296,16 @@ def _mismatch(case: Case, one: Said) -> tuple[Fix, ...]:
     stages = flag_of(engine, "pipeline_parallel")
     if stages and re.search(r"layers\.\d+\.", name) and (_runs_stages(case, stages) or not method):
         old = value_of(case, stages) or "2"
-        fixes.append(Fix(type="flag", name=stages, old=old, new="1", kind="workaround", cost="where stages are used"))
+        fixes.append(
+            Fix(type="flag", name=stages, old=old, new="1", kind="workaround", cost="where stages are used")
+        )
     return (*fixes, later)
 
 
 def _method(name: str) -> tuple[str, str | None]:
-    return next(((method, loads) for ending, method, loads in _METHODS if re.search(ending, name)), ("", None))
+    return next(
+        ((method, loads) for ending, method, loads in _METHODS if re.search(ending, name)), ("", None)
+    )
 
 
 def _runs_stages(case: Case, flag: str) -> bool:
@@ -242,15 +315,23 @@ def _runs_stages(case: Case, flag: str) -> bool:
 def _explanation(case: Case, one: Said) -> str:
     name = one.values.get("name", "")
     if one.message.kind == "file.lfs_pointer":
-        return "The first eight bytes are read as a length; those of the text `version https://git-lfs` are a huge one."
+        return (
+            "The first eight bytes are read as a length; those of the text `version https://git-lfs` "
+            "are a huge one."
+        )
     if one.message.kind != "file.param_mismatch":
         return ""
     if _method(name)[0]:
         return "The name belongs to a quantised checkpoint: its method was not applied, or not to this layer."
     if name.startswith("lm_head"):
         return "The output head is tied to the embeddings, or kept apart, against what this release expects."
-    if re.search(r"layers\.\d+\.", name) and (tensor_parallel_of(case, engine_of(case)) or _layer(name) >= 20):
-        return "A layer with a number beyond the model's own is one of multi-token prediction; else it is another stage's."
+    if re.search(r"layers\.\d+\.", name) and (
+        tensor_parallel_of(case, engine_of(case)) or _layer(name) >= 20
+    ):
+        return (
+            "A layer with a number beyond the model's own is one of multi-token prediction; else it "
+            "is another stage's."
+        )
     return ""
 
 
@@ -277,12 +358,16 @@ RULE = Rule(
     title="files of the model",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="A file of the model is a pointer, is cut short, is absent, lies there twice under other names, or holds "
+    meaning="A file of the model is a pointer, is cut short, is absent, lies there twice under other "
+    "names, or holds "
     "parameters that the model as it was built has not.",
     told_apart="HeaderTooLarge and `invalid load key, 'v'` are the text of a Git LFS pointer read as data; "
-    "MetadataIncompleteBuffer is a file shorter than its header says; KeyErrors tell by the name: quantisation's "
+    "MetadataIncompleteBuffer is a file shorter than its header says; KeyErrors tell by the name: "
+    "quantisation's "
     "endings, `attention.wk` of consolidated files, a layer beyond the last one of multi-token prediction.",
-    cure="Download again what is missing or broken; move the second set away; apply the quantisation the files have.",
-    source="safetensors `src/tensor.rs`; vLLM `model_loader/weight_utils.py`, `models/utils.py`; transformers `hub.py`; "
+    cure="Download again what is missing or broken; move the second set away; apply the quantisation the "
+    "files have.",
+    source="safetensors `src/tensor.rs`; vLLM `model_loader/weight_utils.py`, `models/utils.py`; "
+    "transformers `hub.py`; "
     "PyTorch `serialization.py`; llama.cpp `llama-model-loader.cpp`.",
 )

@@ -1,13 +1,13 @@
 """The model is not one that this release knows: its class, its own code, its tokenizer.
 
-Source: vLLM 0.2 to 0.33 `model_executor/models/registry.py`, `transformers_utils/config.py`; SGLang 0.3 to 0.5.23
-`models/registry.py`; transformers 4.30 to 5.x `configuration_auto.py`, `dynamic_module_utils.py`,
+Source: vLLM 0.2 to 0.33 `model_executor/models/registry.py`, `transformers_utils/config.py`; SGLang 0.3 to
+0.5.23 `models/registry.py`; transformers 4.30 to 5.x `configuration_auto.py`, `dynamic_module_utils.py`,
 `tokenization_utils_base.py`; tokenizers `bindings/python`; TensorRT-LLM `models/automodel.py`.
 """
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -17,46 +17,73 @@ _MESSAGES = (
     Message(
         kind="model.arch_unknown",
         sure=0.95,
-        pattern=r"[Mm]odel architectures? \[?(?P<model>'?[\w.-]+'?(?:, '?[\w.-]+'?)*)\]? (?:are|is) not supported(?: for now)?",
+        pattern=r"(?i:model) architectures? \[?(?P<model>'?[\w.-]+'?(?:, '?[\w.-]+'?)*)\]? (?:are"
+        r"|is) not supported(?: for now)?",
         literals=("not supported",),
         summary="this release has no model class {model}",
     ),
     Message(
         kind="model.arch_unknown",
         sure=0.95,
-        pattern=r"model type [`'\"]?(?P<model>[\w.-]+)[`'\"]? but Transformers does not recognize this architecture",
+        pattern=r"model type [`'\"]?(?P<model>[\w.-]+)[`'\"]? but Transformers does not recognize this "
+        r"architecture",
         literals=("does not recognize this architecture",),
         summary="no model type {model} in what is installed",
     ),
     Message(
         kind="model.arch_unknown",
         sure=0.92,
-        pattern=r"(?P<model>\w+) has no (?:vLLM|SGLang) implementation and the Transformers implementation is not compatible"
+        pattern=r"(?P<model>\w+) has no (?:vLLM|SGLang) implementation and the Transformers "
+        r"implementation is not compatible"
         r"|Cannot find model module\. '?(?P<other>\w+)'? is not a registered model"
-        r"|[Uu]n(?:supported|known) (?:model )?(?:architecture|model type)(?: for AutoModelForCausalLM)?:? [`'\"]?(?P<third>\w+)",
-        literals=("implementation is not compatible", "Cannot find model module", "nsupported model", "nknown model",
-                  "nknown architecture", "nsupported architecture"),
+        r"|[Uu]n(?:supported|known) (?:model )?(?:architecture"
+        r"|model type)(?: for AutoModelForCausalLM)?:? [`'\"]?(?P<third>\w+)",
+        literals=(
+            "implementation is not compatible",
+            "Cannot find model module",
+            "Unsupported model",
+            "unsupported model",
+            "Unknown model",
+            "unknown model",
+            "Unknown architecture",
+            "unknown architecture",
+            "Unsupported architecture",
+            "unsupported architecture",
+        ),
         summary="this release has no model class {model}{other}{third}",
         unless=r"unknown model architecture: '|GGUF",
     ),
     Message(
         kind="model.arch_unknown",
         sure=0.8,
-        pattern=r"No model architectures are specified|Unrecognized (?:model|configuration class) (?:in )?(?P<model>\S+)"
-        r"|(?:has no attribute|cannot import name) '(?P<other>\w+(?:Config|ForCausalLM|ForConditionalGeneration))'",
-        literals=("No model architectures are specified", "Unrecognized model", "Unrecognized configuration class",
-                  "has no attribute", "cannot import name"),
+        pattern=r"No model architectures are specified|Unrecognized (?:model"
+        r"|configuration class) (?:in )?(?P<model>\S+)"
+        r"|(?:has no attribute|cannot import name) '(?P<other>\w+(?:Config|ForCausalLM"
+        r"|ForConditionalGeneration))'",
+        literals=(
+            "No model architectures are specified",
+            "Unrecognized model",
+            "Unrecognized configuration class",
+            "has no attribute",
+            "cannot import name",
+        ),
         summary="the model's class is not known here: {model}{other}",
     ),
     Message(
         kind="model.trust_remote_code",
         sure=0.95,
-        pattern=r"requires you to execute (?:execute )?(?:some|the (?:configuration|modeling|tokenizer)?)\w* ?(?:code|file) in that"
+        pattern=r"requires you to execute (?:execute )?(?:some|the (?:configuration|modeling"
+        r"|tokenizer)?)\w* ?(?:code|file) in that"
         r"|contains custom code which must be executed|set the option `?trust_remote_code=True`?"
         r"|pass the argument `?trust_remote_code=True`?|[Dd]o you wish to run the custom code"
         r"|trust_remote_code[=`' ]+True[`' ]+ ?(?:to|is required)|set --trust-remote-code",
-        literals=("requires you to execute", "contains custom code", "trust_remote_code", "run the custom code",
-                  "--trust-remote-code"),
+        literals=(
+            "requires you to execute",
+            "contains custom code",
+            "trust_remote_code",
+            "run the custom code",
+            "--trust-remote-code",
+        ),
         summary="the model brings its own code, which is not run unasked",
         unless=r"trust_remote_code` is not (?:needed|necessary)",
     ),
@@ -65,7 +92,8 @@ _MESSAGES = (
         sure=0.35,
         pattern=r"^EOFError(?:: EOF when reading a line)?$|EOFError: EOF when reading a line",
         literals=("EOFError",),
-        summary="something asked for an answer on the terminal, where there is none: most often whether to run a model's code",
+        summary="something asked for an answer on the terminal, where there is none: most often whether "
+        "to run a model's code",
         unless=r"torch_compile_cache|Ran out of input|multiprocessing/connection|_recv|resource_tracker",
     ),
     Message(
@@ -79,17 +107,23 @@ _MESSAGES = (
         kind="model.tokenizer_old",
         sure=0.88,
         pattern=r"Tokenizer class (?P<what>\w+) does not exist or is not currently imported"
-        r"|[Uu]nrecognized tokenizer|Couldn't instantiate the backend tokenizer"
-        r"|'?(?P<other>\w+)'? object has no attribute '(?:all_special_tokens_extended|additional_special_tokens)'",
-        literals=("does not exist or is not currently imported", "nrecognized tokenizer", "the backend tokenizer",
-                  "special_tokens"),
+        r"|(?i:unrecognized) tokenizer|Couldn't instantiate the backend tokenizer"
+        r"|'?(?P<other>\w+)'? object has no attribute '(?:all_special_tokens_extended"
+        r"|additional_special_tokens)'",
+        literals=(
+            "does not exist or is not currently imported",
+            "nrecognized tokenizer",
+            "the backend tokenizer",
+            "special_tokens",
+        ),
         summary="the tokenizer is one that the installed release does not know: {what}{other}",
     ),
     Message(
         kind="model.tokenizer_old",
         sure=0.7,
-        pattern=r"AttributeError: 'list' object has no attribute 'keys'|[Uu]nknown (?:pre-)?tokenizer type"
-        r"|Converting from (?:SentencePiece and )?Tiktoken failed|expected value at line 1 column 1.*tokenizer",
+        pattern=r"AttributeError: 'list' object has no attribute 'keys'|(?i:unknown) (?:pre-)?tokenizer type"
+        r"|Converting from (?:SentencePiece and )?Tiktoken failed"
+        r"|expected value at line 1 column 1.*tokenizer",
         literals=("'list' object has no attribute 'keys'", "Tiktoken failed", "okenizer type", "column 1"),
         summary="the tokenizer's files are in a form that the installed release does not read",
         unless=r"unknown pre-tokenizer",
@@ -103,7 +137,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=one.summary.replace("?", ""),
             explanation=_EXPLANATIONS.get(one.message.kind, ""),
             fixes=_FIXES[one.message.kind](case, one),
@@ -114,12 +148,21 @@ def read(case: Case) -> tuple[Match, ...]:
 
 def _unknown(case: Case, one: Said) -> tuple[Fix, ...]:
     """The engine first: a newer transformers brings no model class of the engine's."""
-    name = next((one.values[key] for key in ("model", "other", "third") if key in one.values), "it").strip("'`")
+    name = next((one.values[key] for key in ("model", "other", "third") if key in one.values), "it").strip(
+        "'`"
+    )
     new = f"a release whose list of models has {name}"
-    engine = Fix(type="package", name=package_of(engine_of(case)), old=case.version, new=new)
+    told = engine_of(case)
+    # vLLM and SGLang say it with the same words.
+    engines = (told,) if told else ("vllm", "sglang")
+    upgrades = tuple(Fix(type="package", name=package_of(one), old=case.version, new=new) for one in engines)
     needs_both = "Transformers" in one.text or "Config" in name
-    library = (Fix(type="package", name="transformers", new="the version that this release asks for"),) if needs_both else ()
-    return (engine, *library)
+    library = (
+        (Fix(type="package", name="transformers", new="the version that this release asks for"),)
+        if needs_both
+        else ()
+    )
+    return (*upgrades, *library)
 
 
 def _trust(case: Case, _: Said) -> tuple[Fix, ...]:
@@ -144,7 +187,8 @@ _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
     "model.tokenizer_old": _tokenizer,
 }
 _EXPLANATIONS = {
-    "model.arch_unknown": "An engine has its own class for every model: a newer transformers alone adds none.",
+    "model.arch_unknown": "An engine has its own class for every model: a newer transformers alone adds "
+    "none.",
 }
 
 RULE = Rule(
@@ -152,10 +196,14 @@ RULE = Rule(
     title="a model that this release does not know",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="The class, the type, the own code or the tokenizer of the model is not known to what is installed.",
+    meaning="The class, the type, the own code or the tokenizer of the model is not known to what is "
+    "installed.",
     told_apart="`architectures ... not supported` and `does not recognize` are the class; `untagged enum` is "
-    "tokenizer.json; a question for permission, or EOFError where nobody can answer it, is the model's own code.",
-    cure="A release of the engine that has the class; `--trust-remote-code` after reading the code; newer tokenizers.",
-    source="vLLM `model_executor/models/registry.py`; SGLang `models/registry.py`; transformers `configuration_auto.py`, "
+    "tokenizer.json; a question for permission, or EOFError where nobody can answer it, is the model's "
+    "own code.",
+    cure="A release of the engine that has the class; `--trust-remote-code` after reading the code; "
+    "newer tokenizers.",
+    source="vLLM `model_executor/models/registry.py`; SGLang `models/registry.py`; transformers "
+    "`configuration_auto.py`, "
     "`dynamic_module_utils.py`; tokenizers `tokenizer/mod.rs`.",
 )

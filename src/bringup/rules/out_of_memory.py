@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bringup.engines.vllm.settings import default_utilization
 from bringup.engines.vllm.steps import bytes_per_logit
+from bringup.parse.log_message import lines_at
 from bringup.parse.oom import LITERALS, OutOfMemory, is_out_of_memory, read_out_of_memory
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of
@@ -47,9 +48,10 @@ _STEPS = (
     Step(
         kind="mem.graph_capture_oom",
         frames=r":(?:capture_model|capture_one_batch_size|init_cuda_graphs|init_device_graphs|_capture_cudagraphs"
-        r"|_warmup_and_capture|capture_graphs?|init_decode_cuda_graph|init_prefill_cuda_graph)$"
+        r"|_warmup_and_capture|_capture_generation_cuda_graphs|_run_cuda_graph_warmup|capture_graphs?|init_decode_cuda_graph|init_prefill_cuda_graph)$"
         r"|(?:cuda|device)_graph_runner\.py:(?!can_run|replay|forward)",
-        words=r"Capture (?:cuda|device) graph failed|in (?:capture_model|capture_one_batch_size|init_cuda_graphs)\b"
+        words=r"Capture (?:cuda|device) graph failed|in (?:capture_model|capture_one_batch_size"
+        r"|init_cuda_graphs)\b"
         r"|processing method capture_model",
         phases=(Phase.GRAPHS,),
         what="while CUDA graphs were recorded",
@@ -90,14 +92,18 @@ _STEPS = (
         kind="mem.runtime_oom",
         frames=r":(?:execute_model|forward_batch_generation|run_batch|event_loop_\w+|run_busy_loop|forward_extend"
         r"|forward_decode|step|execute_method)$",
-        words=r"processing method execute_model|Scheduler hit an exception|[Dd]ecode out of memory|[Pp]refill out of memory"
+        words=r"processing method execute_model|Scheduler hit an exception|(?i:decode) out of memory"
+        r"|(?i:prefill) out of memory"
         r"|launch_slot_|update_slots|compute (?:pp |tg )?buffers",
         phases=(Phase.HTTP_UP, Phase.SERVING),
         what="while requests were served",
     ),
 )
 _BY_KIND = {step.kind: step for step in _STEPS}
-_KV_IS_THERE = r"Available KV cache memory|GPU KV cache size|# GPU blocks|Graph capturing finished|Capturing CUDA graphs"
+_KV_IS_THERE = (
+    r"Available KV cache memory|GPU KV cache size|# GPU blocks|Graph capturing finished|Capturing CUDA graphs"
+)
+_OLDEST = (0, 0, 0)
 _FOREIGN = 2 * GIB  # what other processes hold above this is not contexts of the same engine
 _DUMMY_REQUESTS = re.compile(_SAMPLER_WORDS + r" with (\d+) dummy requests")
 _SHARE = re.compile(r"GPU memory utilization is \((0?\.\d+),")
@@ -133,8 +139,13 @@ def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
         phase = line.phase
         for step in _STEPS:
             if phase is not None and phase in step.phases:
-                return step, 0.6
+                return (_BY_KIND["mem.runtime_oom"] if _serves(case, step) else step), 0.6
     return (_BY_KIND["mem.runtime_oom"], 0.6) if case.is_ready else None
+
+
+def _serves(case: Case, step: Step) -> bool:
+    """Whether the warm-up is a first request, as SGLang's is, and not one of the sampler alone."""
+    return step.kind == "mem.sampler_warmup_oom" and engine_of(case) not in {"vllm", None}
 
 
 def _by_frames(case: Case, trace: Traceback) -> Step | None:
@@ -151,7 +162,7 @@ def _by_frames(case: Case, trace: Traceback) -> Step | None:
 
 
 def _corrected(case: Case, step: Step, by_words: Step | None) -> Step:
-    """The sampler's own message inside the trial run is the trial run's, unless the cache was there already."""
+    """The sampler's own message inside the trial run is the trial run's, unless the cache was there."""
     if step.kind == "mem.profile_oom" and by_words is not None and by_words.kind == "mem.sampler_warmup_oom":
         return by_words if case.says(_KV_IS_THERE) else step
     return step
@@ -198,7 +209,7 @@ def _match(case: Case, step: Step, lines: list[CaseLine], figures: OutOfMemory, 
     return Match(
         kind=step.kind,
         sure=sure,
-        lines=_telling(lines),
+        lines=(*_telling(lines), *_frames(case, step, lines)),
         summary=f"out of GPU memory {step.what}{_numbers(figures)}",
         explanation=_explanation(figures, sure),
         fixes=cures_of(case, shortage),
@@ -211,7 +222,7 @@ def _taken(case: Case, lines: list[CaseLine], figures: OutOfMemory) -> Match:
     shortage = _shortage(case, "mem.startup_free_low", figures, None)
     return Match(
         kind="mem.startup_free_low",
-        sure=0.8,
+        sure=0.95,
         lines=_telling(lines),
         summary=f"other processes hold {bytes_text(figures.held_by_others)} of the GPU: {pids}",
         explanation="Two engines, an orphan of an earlier start, or several ranks on one GPU.",
@@ -226,13 +237,25 @@ def _telling(lines: list[CaseLine]) -> tuple[CaseLine, ...]:
     return tuple(told[:6])
 
 
+def _frames(case: Case, step: Step, lines: list[CaseLine]) -> tuple[CaseLine, ...]:
+    """The frames that tell the step, of the first traceback that has some."""
+    for line in lines:
+        trace = case.traceback_of(line)
+        if trace is not None and trace.frames:
+            own = [frame for frame in trace.frames if frame.is_engine] or list(trace.frames)
+            told = [frame for frame in own if re.search(step.frames, f"{frame.file}:{frame.function}")]
+            return lines_at(case, [frame.number for frame in (*told[:2], *own[:1], *own[-2:])])
+    return ()
+
+
 def _rows(lines: list[CaseLine]) -> int | None:
     found = next((found for line in lines if (found := _DUMMY_REQUESTS.search(line.text))), None)
     return int(found[1]) if found else None
 
 
 def _shortage(case: Case, kind: str, figures: OutOfMemory, rows: int | None) -> Shortage:
-    version = read_version(case.version) or NEWEST
+    # With no version told the greedier sampler is assumed: fewer requests than need be, but they fit.
+    version = read_version(case.version) or _OLDEST
     return Shortage(
         kind=kind,
         requested=figures.requested,
@@ -241,7 +264,7 @@ def _shortage(case: Case, kind: str, figures: OutOfMemory, rows: int | None) -> 
         rows=rows,
         share=_share(case),
         bytes_per_logit=bytes_per_logit(version),
-        has_images=case.says(r"mm_per_prompt|[Vv]ision|mllama|encoder|image"),
+        has_images=case.says(r"mm_per_prompt|(?i:vision)|mllama|encoder|image"),
     )
 
 
@@ -274,23 +297,39 @@ def _explanation(figures: OutOfMemory, sure: float) -> str:
     if figures.fits_in_free:
         parts.append("More was free than asked for: a limit of the process, another device, or a race.")
     if figures.requested is not None and not figures.is_fragmented:
-        parts.append("`expandable_segments`, which the message advises, does not help: too little is held back unused.")
+        parts.append(
+            "`expandable_segments`, which the message advises, does not help: too little is held back unused."
+        )
     return " ".join(parts)
 
 
 RULE = Rule(
     kinds=(*_BY_KIND, "mem.startup_free_low"),
     title="out of GPU memory",
-    literals=(*LITERALS, _SAMPLER_WORDS, "processing method", "in profile_run", "in capture_model",
-              "Capture cuda graph failed", "Available KV cache memory", "logits.sort", "GPU memory utilization is"),
+    literals=(
+        *LITERALS,
+        _SAMPLER_WORDS,
+        "processing method",
+        "in profile_run",
+        "in capture_model",
+        "Capture cuda graph failed",
+        "Available KV cache memory",
+        "logits.sort",
+        "GPU memory utilization is",
+    ),
     read=read,
     meaning="An allocation of GPU memory failed. The same text stands for seven kinds with opposite cures.",
-    told_apart="By the frames of the traceback, from the outer to the inner: loading, trial run, graph capture, "
-    "sampler warm-up, cache pool, communicators, serving; without frames by the words of the line, then by the "
+    told_apart="By the frames of the traceback, from the outer to the inner: loading, trial run, graph "
+    "capture, "
+    "sampler warm-up, cache pool, communicators, serving; without frames by the words of the line, then "
+    "by the "
     "phase of the start. Processes that hold memory beside this one make it another kind.",
-    cure="Weights: more GPUs or a smaller format. Trial run: a smaller step. Sampler: fewer requests at once. Graphs: "
-    "smaller ones. Cache pool and serving: a smaller share of the memory. Each computed from the figures of the text.",
-    source="vLLM 0.5 to 0.33 `v1/worker/gpu_worker.py`, `v1/worker/gpu_model_runner.py` (`_dummy_sampler_run`), "
+    cure="Weights: more GPUs or a smaller format. Trial run: a smaller step. Sampler: fewer requests at "
+    "once. Graphs: "
+    "smaller ones. Cache pool and serving: a smaller share of the memory. Each computed from the figures "
+    "of the text.",
+    source="vLLM 0.5 to 0.33 `v1/worker/gpu_worker.py`, `v1/worker/gpu_model_runner.py` "
+    "(`_dummy_sampler_run`), "
     "SGLang 0.3 to 0.5.23 `srt/model_executor/model_runner.py`, `cuda_graph_runner.py`, PyTorch "
     "`c10/cuda/CUDACachingAllocator.cpp`, llama.cpp `ggml-cuda.cu`.",
 )

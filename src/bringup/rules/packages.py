@@ -1,8 +1,9 @@
-"""Packages and the command line: built for another PyTorch, absent, shadowed; a flag that this release has not.
+"""Packages and command line: built for another PyTorch, absent, shadowed; flags that a release has not.
 
-Source: the loader of glibc (`undefined symbol`, `cannot open shared object file`); Python's import machinery and
-argparse; PyTorch `torch/cuda/__init__.py` (`_lazy_init`); vLLM 0.3 to 0.33 `model_executor/models/registry.py`,
-`utils/__init__.py` (`FlexibleArgumentParser`); SGLang `sgl_kernel/__init__.py`; llama.cpp `common/arg.cpp`.
+Source: the loader of glibc (`undefined symbol`, `cannot open shared object file`); Python's import
+machinery and argparse; PyTorch `torch/cuda/__init__.py` (`_lazy_init`); vLLM 0.3 to 0.33
+`model_executor/models/registry.py`, `utils/__init__.py` (`FlexibleArgumentParser`); SGLang
+`sgl_kernel/__init__.py`; llama.cpp `common/arg.cpp`.
 """
 
 import difflib
@@ -13,17 +14,21 @@ from bringup.engines.llama_cpp import flag_names as llama_cpp_names
 from bringup.engines.sglang import flag_names as sglang_names
 from bringup.engines.tensorrt_llm import flag_names as tensorrt_llm_names
 from bringup.engines.vllm import flag_names as vllm_names
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, package_of, value_of
 
 # Plug-ins that are looked for and not needed: their absence stands in every healthy log.
-_OPTIONAL_LIBRARIES = r"libnccl-net|libibverbs|libnvidia-nscq|libnccl-tuner|libcufile|libmlx|librdmacm|libtorchcodec|libavutil|libsox"
-# Modules whose import may fail in a healthy start. Source: warnings of vLLM 0.8 to 0.33 and SGLang 0.4 to 0.5.23.
+_OPTIONAL_LIBRARIES = (
+    r"libnccl-net|libibverbs|libnvidia-nscq|libnccl-tuner|libcufile|libmlx|librdmacm"
+    r"|libtorchcodec|libavutil|libsox"
+)
+# Modules whose import may fail in a healthy start. Source: warnings of vLLM 0.8 to 0.33, SGLang 0.4 to 0.5.
 _OPTIONAL_MODULES = (
-    r"(?:vllm\._rocm_C|vllm\._moe_C|amdsmi|libamd|triton_kernels|deep_ep|deep_gemm|pplx_kernels|torch_npu|habana_frameworks|"
+    r"(?:vllm\._rocm_C|vllm\._moe_C|amdsmi|libamd|triton_kernels|deep_ep|deep_gemm|pplx_kernels|torch_npu|"
+    r"habana_frameworks|"
     r"intel_extension_for_pytorch|torchao|flash_attn_interface|apex|transformer_engine|_sqlite3|runai_model_streamer_s3)"
 )
 _KNOWN_FLAGS: dict[str, frozenset[str]] = {
@@ -85,6 +90,19 @@ _INSTALLED_AS = {
     "gptqmodel": "gptqmodel",
     "ray": "ray",
 }
+# What a library's name holds -> the package that it comes from; the first that fits.
+_OWNERS = (
+    ("flash_attn", "flash-attn"),
+    ("sgl_kernel", "sgl-kernel"),
+    ("flashinfer", "flashinfer-python"),
+    ("xformers", "xformers"),
+    ("torchvision", "torchvision"),
+    ("torchaudio", "torchaudio"),
+    ("deep_ep", "deep-ep"),
+    ("deep_gemm", "deep-gemm"),
+    ("vllm", "vllm"),
+    ("torch", "torch"),
+)
 _MESSAGES = (
     Message(
         kind="pkg.abi",
@@ -92,25 +110,41 @@ _MESSAGES = (
         pattern=r"(?P<library>[\w./+-]+\.so[\w.]*): undefined symbol:? (?P<symbol>\w+)",
         literals=("undefined symbol",),
         summary="{library} was built against another version of what it uses",
-        unless=r"",
     ),
     Message(
         kind="pkg.abi",
         sure=0.86,
-        pattern=r"undefined symbol:? (?P<symbol>\w+)|version `(?P<version>(?:GLIBCXX|GLIBC|CXXABI)_[\d.]+)' not found"
-        r"|operator torchvision::nms does not exist|'_OpNamespace' '(?P<name>\w+)' object has no attribute '(?P<op>\w+)'"
+        pattern=r"undefined symbol:? (?P<symbol>\w+)|version `(?P<version>(?:GLIBCXX|GLIBC"
+        r"|CXXABI)_[\d.]+)' not found"
+        r"|operator torchvision::nms does not exist|'_OpNamespace' '(?P<name>\w+)' object has no "
+        r"attribute '(?P<op>\w+)'"
         r"|numpy\.(?:dtype|ufunc) size changed|may indicate binary incompatibility"
         r"|(?P<what>flashinfer-\w+) version \((?P<has>[\w.+]+)\) does not match"
-        r"|(?P<lib>sgl-kernel|sgl_kernel|flashinfer\w*) (?:is installed with version|version) (?P<is>[\w.]+)\D{0,40}(?:less than|does not match|older)"
-        r"|DSO needs to be rebuilt|compiled with a different version of (?:PyTorch|CUDA)|detected CUDA version .{0,40}mismatch",
-        literals=("undefined symbol", "version `", "torchvision::nms", "_OpNamespace", "size changed", "binary incompatibility",
-                  "does not match", "less than", "needs to be rebuilt", "compiled with a different", "mismatch"),
+        r"|(?P<lib>sgl-kernel|sgl_kernel|flashinfer\w*) (?:is installed with version"
+        r"|version) (?P<is>[\w.]+)\D{0,40}(?:less than|does not match|older)"
+        r"|DSO needs to be rebuilt|compiled with a different version of (?:PyTorch|CUDA)"
+        r"|detected CUDA version .{0,40}mismatch",
+        literals=(
+            "undefined symbol",
+            "version `",
+            "torchvision::nms",
+            "_OpNamespace",
+            "size changed",
+            "binary incompatibility",
+            "does not match",
+            "less than",
+            "needs to be rebuilt",
+            "compiled with a different",
+            "mismatch",
+        ),
         summary="packages that were built for different versions of one another lie together",
     ),
     Message(
         kind="pkg.lib_missing",
         sure=0.94,
-        pattern=r"(?:^|[\s'\"(:])(?P<library>(?!" + _OPTIONAL_LIBRARIES + r")lib[\w+-]+\.so[\w.]*): cannot open shared object file",
+        pattern=r"(?:^|[\s'\"(:])(?P<library>(?!"
+        + _OPTIONAL_LIBRARIES
+        + r")lib[\w+-]+\.so[\w.]*): cannot open shared object file",
         literals=("cannot open shared object file",),
         summary="the shared library {library} is not found",
         unless=r"libnvidia-ml\.so\S*: cannot open|libcuda\.so\.1: cannot open.{0,80}(?:docker|container)",
@@ -118,28 +152,42 @@ _MESSAGES = (
     Message(
         kind="pkg.lib_missing",
         sure=0.85,
-        pattern=r"(?:Could not|Unable to|[Cc]annot|Failed to) (?:load|find|open|dlopen)(?: dynamic| shared)? (?:library )?'?"
-        r"(?P<library>(?!" + _OPTIONAL_LIBRARIES + r")lib(?:cuda|cudart|cudnn|cublas|nvrtc|torch|c10|mpi|numa|nvinfer|hsa|amdhip|ze_)[\w.]*)"
-        r"|(?P<other>libcuda\.so|libcudart\.so)(?:\.\d+)? (?:cannot|not) (?:be )?found|DLL load failed while importing (?P<module>\w+)",
+        pattern=r"(?:Could not|Unable to|(?i:cannot)|Failed to) (?:load|find|open|dlopen)(?: dynamic"
+        r"| shared)? (?:library )?'?"
+        r"(?P<library>(?!"
+        + _OPTIONAL_LIBRARIES
+        + r")lib(?:cuda|cudart|cudnn|cublas|nvrtc|torch|c10|mpi|numa|nvinfer|h[s]a|amdhip|ze_)[\w.]*)"
+        r"|(?P<other>libcuda\.so|libcudart\.so)(?:\.\d+)? (?:cannot|not) (?:be )?found"
+        r"|DLL load failed while importing (?P<module>\w+)",
         literals=("lib", "DLL load failed"),
         summary="the shared library {library}{other}{module} is not found",
     ),
     Message(
         kind="pkg.shadowed",
         sure=0.94,
-        pattern=r"No module named '(?P<module>(?:vllm\._(?:C|version|core_C|C_stable_libtorch)|sglang\.(?:version|srt)|torch\._C|triton\._C\S*|flash_attn_2_cuda))'",
+        pattern=r"No module named '(?P<module>(?:vllm\._(?:C|version|core_C|C_stable_libtorch)"
+        r"|sglang\.(?:version|srt)|torch\._C|triton\._C\S*|flash_attn_2_cuda))'",
         literals=("No module named",),
         summary="the folder that was found is not the installed package: {module} is not in it",
-        unless=r"Failed to import from vllm\._C.{0,40}(?:undefined symbol|shared object)|undefined symbol|cannot open shared object file: No such file",
+        unless=r"Failed to import from vllm\._C.{0,40}(?:undefined symbol|shared object)|undefined symbol"
+        r"|cannot open shared object file: No such file",
     ),
     Message(
         kind="pkg.shadowed",
         sure=0.9,
-        pattern=r"partially initialized module '(?P<module>\w[\w.]*)' has no attribute|\(most likely due to a circular import\)"
-        r"|cannot import name '\w+' from '(?P<other>vllm|sglang|torch|triton|transformers|flashinfer)' \(unknown location\)"
-        r"|[Mm]odule '?(?P<third>vllm|sglang|torch|triton|flashinfer|transformers|pynvml|ray)'? has no attribute '__?(?:version|path|file)__?'"
+        pattern=r"partially initialized module '(?P<module>\w[\w.]*)' has no attribute"
+        r"|\(most likely due to a circular import\)"
+        r"|cannot import name '\w+' from '(?P<other>vllm|sglang|torch|triton|transformers"
+        r"|flashinfer)' \(unknown location\)"
+        r"|(?i:module) '?(?P<third>vllm|sglang|torch|triton|flashinfer|transformers|pynvml"
+        r"|ray)'? has no attribute '__?(?:version|path|file)__?'"
         r"|module '(?P<fourth>vllm|sglang|torch|triton|flashinfer)' has no attribute",
-        literals=("partially initialized module", "circular import", "(unknown location)", "has no attribute"),
+        literals=(
+            "partially initialized module",
+            "circular import",
+            "(unknown location)",
+            "has no attribute",
+        ),
         summary="another {module}{other}{third}{fourth} than the installed one is imported",
     ),
     Message(
@@ -152,15 +200,18 @@ _MESSAGES = (
     Message(
         kind="pkg.fork_cuda",
         sure=0.85,
-        pattern=r"attempt has been made to start a new process before the\s*(?:current process|$)|not using fork to start your child processes",
+        pattern=r"attempt has been made to start a new process before the\s*(?:current process|$)"
+        r"|not using fork to start your child processes",
         literals=("attempt has been made to start a new process", "not using fork to start"),
         summary="workers are started while the main program is still being imported",
     ),
     Message(
         kind="pkg.cli_flag",
         sure=0.96,
-        pattern=r"error: (?:unrecognized|unknown|unexpected|invalid) arguments?:? '?(?P<flag>--?[\w.-]+)(?P<rest>[^\n`']*)"
-        r"|error: argument (?P<named>-[\w./, -]*?): (?P<why>invalid choice: '?(?P<value>[^'\n ]+)'?[^\n]*|expected \w+ arguments?|invalid [^\n]*|not allowed[^\n]*)"
+        pattern=r"error: (?:unrecognized|unknown|unexpected|invalid) arguments?:? "
+        r"'?(?P<flag>--?[\w.-]+)(?P<rest>[^\n`']*)"
+        r"|error: argument (?P<named>-[\w./, -]*?): (?P<why>invalid choice: '?(?P<value>[^'\n ]+)'?[^\n]*"
+        r"|expected \w+ arguments?|invalid [^\n]*|not allowed[^\n]*)"
         r"|[Nn]o such option:? '?(?P<option>--?[\w-]+)",
         literals=("error: ", "o such option"),
         summary="the command line is not one of this release: {flag}{named}{option} {why}",
@@ -168,18 +219,26 @@ _MESSAGES = (
     Message(
         kind="pkg.cli_flag",
         sure=0.85,
-        pattern=r"(?:EngineArgs|ServerArgs|LLM|LlmArgs|AsyncEngineArgs|ModelConfig)\S*?\)? got an unexpected keyword argument '(?P<flag>\w+)'"
+        pattern=r"(?:EngineArgs|ServerArgs|LLM|LlmArgs|AsyncEngineArgs"
+        r"|ModelConfig)\S*?\)? got an unexpected keyword argument '(?P<flag>\w+)'"
         r"|error: the following arguments are required: (?P<named>[^\n]+)"
-        r"|Unknown quantization method: (?P<value>[\w-]+)|Invalid (?:value|choice) for '?(?P<option>--?[\w-]+)"
-        r"|[Ii]nvalid (?P<what>[\w ]{3,30}): '?(?P<other>[\w.-]+)'?\.? (?:[Mm]ust be one of|[Vv]alid (?:values|choices|options)|[Ss]upported)",
-        literals=("unexpected keyword argument", "arguments are required", "Unknown quantization method", "nvalid "),
+        r"|Unknown quantization method: (?P<value>[\w-]+)|Invalid (?:value"
+        r"|choice) for '?(?P<option>--?[\w-]+)"
+        r"|(?i:invalid) (?P<what>[\w ]{3,30}): '?(?P<other>[\w.-]+)'?\.? (?:[Mm]ust be one of"
+        r"|(?i:valid) (?:values|choices|options)|(?i:supported))",
+        literals=(
+            "unexpected keyword argument",
+            "arguments are required",
+            "Unknown quantization method",
+            "nvalid ",
+        ),
         summary="the command line is not one of this release: {flag}{named}{option} {value}{other}",
     ),
     Message(
         kind="pkg.missing",
         sure=0.86,
-        pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>(?!vllm\.|sglang\.|torch\.|" + _OPTIONAL_MODULES
-        + r")[\w]+)(?:\.[\w.]+)?'",
+        pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>(?!vllm\.|sglang\."
+        r"|torch\.|" + _OPTIONAL_MODULES + r")[\w]+)(?:\.[\w.]+)?'",
         literals=("No module named",),
         summary="the Python package for {module} is not installed",
     ),
@@ -187,16 +246,26 @@ _MESSAGES = (
         kind="pkg.missing",
         sure=0.9,
         pattern=r"(?:ImportError|RuntimeError|ValueError|ModuleNotFoundError|PackageNotFoundError)[^\n]{0,120}?"
-        r"(?:[Pp]lease install|pip install|[Pp]lease `?pip install) `?(?:the )?'?(?P<module>[A-Za-z][\w-]*(?:\[\w+\])?)"
-        r"|(?:ImportError|RuntimeError): (?:Using |The )?`?(?P<other>[\w-]+)`? (?:package |library )?(?:is not installed|is required|requires the)"
+        r"(?:(?i:please) install|pip install|(?i:please) `?pip install) `?(?:the )?'?(?P<module>(?!or |it"
+        r"|and |a |an |with |from )[A-Za-z][\w-]*(?:\[\w+\])?)"
+        r"|(?:ImportError|RuntimeError): (?:Using |The )?`?(?P<other>(?!Ninja|nvcc)[\w-]+)`? (?:package "
+        r"|library )?(?:is not installed|is required|requires the)"
         r"|PackageNotFoundError: No package metadata was found for (?P<third>[\w-]+)",
-        literals=("lease install", "pip install", "is not installed", "is required", "requires the", "PackageNotFoundError"),
+        literals=(
+            "lease install",
+            "pip install",
+            "is not installed",
+            "is required",
+            "requires the",
+            "PackageNotFoundError",
+        ),
         summary="{module}{other}{third} is needed for a chosen option, and is not installed",
     ),
     Message(
         kind="pkg.inspect_wrapper",
         sure=0.45,
-        pattern=r"[Mm]odel architectures? \[?'?(?P<model>[\w, ']+?)'?\]? failed to be inspected|Error in inspecting model architecture '?(?P<other>\w+)",
+        pattern=r"(?i:model) architectures? \[?'?(?P<model>[\w, ']+?)'?\]? failed to be inspected"
+        r"|Error in inspecting model architecture '?(?P<other>\w+)",
         literals=("failed to be inspected", "Error in inspecting model architecture"),
         summary="importing the model's class failed; the cause stands in the traceback above",
     ),
@@ -209,7 +278,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=re.sub(r"\s*\?+", "", one.summary).strip(),
             explanation=_EXPLANATIONS.get(one.message.kind, ""),
             fixes=_FIXES[one.message.kind](case, one),
@@ -230,13 +299,29 @@ def _abi(case: Case, one: Said) -> tuple[Fix, ...]:
     library = one.values.get("library", "")
     if ".triton" in library or one.values.get("symbol", "").startswith("cu"):
         return (
-            Fix(type="file", name="~/.triton/cache", old="stale", new="delete; one folder per machine", cost="compiles again"),
+            Fix(
+                type="file",
+                name="~/.triton/cache",
+                old="stale",
+                new="delete; one folder per machine",
+                cost="compiles again",
+            ),
             Fix(type="env", name="LD_LIBRARY_PATH", new="with the folder of the driver's libcuda first"),
         )
     wanted = _owner(library) or one.values.get("what") or one.values.get("lib")
     fixes = [
-        Fix(type="package", name="torch", old=case.versions.get("torch", "mismatched"), new="the version that the engine pins"),
-        Fix(type="package", name=package_of(engine), old=case.version, new="reinstall a wheel for this PyTorch, or rebuild"),
+        Fix(
+            type="package",
+            name="torch",
+            old=case.versions.get("torch", "mismatched"),
+            new="the version that the engine pins",
+        ),
+        Fix(
+            type="package",
+            name=package_of(engine),
+            old=case.version,
+            new="reinstall a wheel for this PyTorch, or rebuild",
+        ),
     ]
     if wanted and wanted != package_of(engine):
         fixes.insert(0, Fix(type="package", name=wanted, new="a wheel for this PyTorch and CUDA"))
@@ -245,12 +330,7 @@ def _abi(case: Case, one: Said) -> tuple[Fix, ...]:
 
 def _owner(library: str) -> str | None:
     """The package that a library lies in, or is named after."""
-    for name, package in (("flash_attn", "flash-attn"), ("sgl_kernel", "sgl-kernel"), ("flashinfer", "flashinfer-python"),
-                          ("xformers", "xformers"), ("torchvision", "torchvision"), ("torchaudio", "torchaudio"),
-                          ("deep_ep", "deep-ep"), ("deep_gemm", "deep-gemm"), ("vllm", "vllm"), ("torch", "torch")):  # fmt: skip
-        if name in library:
-            return package
-    return None
+    return next((package for name, package in _OWNERS if name in library), None)
 
 
 def _library(case: Case, one: Said) -> tuple[Fix, ...]:
@@ -271,17 +351,33 @@ def _library(case: Case, one: Said) -> tuple[Fix, ...]:
 
 
 def _shadow(case: Case, one: Said) -> tuple[Fix, ...]:
-    package = next((one.values[key] for key in ("module", "other", "third", "fourth") if key in one.values), "")
+    package = next(
+        (one.values[key] for key in ("module", "other", "third", "fourth") if key in one.values), ""
+    )
     name = package.split(".")[0] or package_of(engine_of(case))
     return (
-        Fix(type="file", name="working directory", old=f"one that holds a folder {name}", new="any other directory"),
-        Fix(type="package", name=name, old="source without build, or a placeholder", new=f"pip install {name} anew"),
+        Fix(
+            type="file",
+            name="working directory",
+            old=f"one that holds a folder {name}",
+            new="any other directory",
+        ),
+        Fix(
+            type="package",
+            name=name,
+            old="source without build, or a placeholder",
+            new=f"pip install {name} anew",
+        ),
     )
 
 
-def _fork(case: Case, one: Said) -> tuple[Fix, ...]:
-    spawn = Fix(type="env", name="VLLM_WORKER_MULTIPROC_METHOD", old="fork", new="spawn", cost="a slower start")
-    guard = Fix(type="file", name="the script that starts the engine", new="under `if __name__ == '__main__':`")
+def _fork(_: Case, one: Said) -> tuple[Fix, ...]:
+    spawn = Fix(
+        type="env", name="VLLM_WORKER_MULTIPROC_METHOD", old="fork", new="spawn", cost="a slower start"
+    )
+    guard = Fix(
+        type="file", name="the script that starts the engine", new="under `if __name__ == '__main__':`"
+    )
     return (spawn, guard) if "forked" in one.text else (guard, spawn)
 
 
@@ -297,14 +393,27 @@ def _flag(case: Case, one: Said) -> tuple[Fix, ...]:
         return (Fix(type="flag", name=name, old=one.values["value"], new=_choice(one)),)
     new = _OTHER_NAMES.get(engine, {}).get(name) or _near(name, engine)
     return (
-        Fix(type="flag", name=name, old=value_of(case, name) or one.values.get("rest", "").strip() or None, new=new),
-        Fix(type="package", name=package_of(engine), old=case.version, new="a release that has the flag", kind="workaround"),
+        Fix(
+            type="flag",
+            name=name,
+            old=value_of(case, name) or one.values.get("rest", "").strip() or None,
+            new=new,
+        ),
+        Fix(
+            type="package",
+            name=package_of(engine),
+            old=case.version,
+            new="a release that has the flag",
+            kind="workaround",
+        ),
     )
 
 
 def _choice(one: Said) -> str | None:
     """The nearest of the choices that the message lists."""
-    choices = re.findall(r"'([\w.-]+)'", one.text.partition("choose from")[2]) or re.findall(r"[\w.-]+", one.text.partition("choose from")[2])
+    choices = re.findall(r"'([\w.-]+)'", one.text.partition("choose from")[2]) or re.findall(
+        r"[\w.-]+", one.text.partition("choose from")[2]
+    )
     near = difflib.get_close_matches(one.values["value"], choices, n=1, cutoff=0.3)
     return near[0] if near else (choices[0] if choices else None)
 
@@ -316,17 +425,35 @@ def _near(name: str, engine: str) -> str | None:
 
 
 def _absent(case: Case, one: Said) -> tuple[Fix, ...]:
-    module = next((one.values[key] for key in ("module", "other", "third") if key in one.values), "the package")
+    module = next(
+        (one.values[key] for key in ("module", "other", "third") if key in one.values), "the package"
+    )
     name = _INSTALLED_AS.get(module, module)
     fixes = [Fix(type="package", name=name, new="pip install")]
     loads = value_of(case, "--load-format")
     if loads and loads.replace("-", "_").startswith(module[:6]):
-        fixes.append(Fix(type="flag", name="--load-format", old=loads, new="auto", kind="workaround", cost="slower loading"))
+        fixes.append(
+            Fix(
+                type="flag",
+                name="--load-format",
+                old=loads,
+                new="auto",
+                kind="workaround",
+                cost="slower loading",
+            )
+        )
     return tuple(fixes)
 
 
 def _wrapped(case: Case, _: Said) -> tuple[Fix, ...]:
-    return (Fix(type="package", name=package_of(engine_of(case)), old=case.version, new="reinstall with what it pins"),)
+    return (
+        Fix(
+            type="package",
+            name=package_of(engine_of(case)),
+            old=case.version,
+            new="reinstall with what it pins",
+        ),
+    )
 
 
 _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
@@ -353,12 +480,17 @@ RULE = Rule(
     title="packages and the command line",
     literals=literals_of(_MESSAGES),
     read=read,
-    meaning="What is installed does not fit together, is absent or is not what is imported; or the command line has a "
+    meaning="What is installed does not fit together, is absent or is not what is imported; or the "
+    "command line has a "
     "flag that this release has not.",
-    told_apart="`undefined symbol` is a build for another version; `cannot open shared object file` a library that is "
-    "not there; `No module named 'vllm._C'` without either of them another folder of that name; `failed to be inspected` "
-    "only wraps an import error that stands above it. Libraries of plug-ins (libnccl-net, libibverbs) may be absent.",
+    told_apart="`undefined symbol` is a build for another version; `cannot open shared object file` a "
+    "library that is "
+    "not there; `No module named 'vllm._C'` without either of them another folder of that name; `failed "
+    "to be inspected` "
+    "only wraps an import error that stands above it. Libraries of plug-ins (libnccl-net, libibverbs) "
+    "may be absent.",
     cure="The versions that the engine pins, in a clean environment; the nearest flag of the release.",
-    source="glibc `dl-lookup.c`, `dl-load.c`; `torch/cuda/__init__.py`; Python `argparse.py`; llama.cpp `common/arg.cpp`; "
+    source="glibc `dl-lookup.c`, `dl-load.c`; `torch/cuda/__init__.py`; Python `argparse.py`; llama.cpp "
+    "`common/arg.cpp`; "
     "vLLM `model_executor/models/registry.py`.",
 )

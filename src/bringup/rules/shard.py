@@ -8,7 +8,7 @@ Source: vLLM 0.1 to 0.33 `config/model.py` (`verify_with_parallel_config`), `qua
 import re
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest
+from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.planner.fitting import cut_that_keeps_blocks, divisors
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
@@ -20,8 +20,10 @@ _MESSAGES = (
     Message(
         kind="shard.heads",
         sure=0.96,
-        pattern=r"[Nn]um(?:ber)?[ _]of[ _](?:\w+ )?(?:attention )?heads \(?(?P<heads>\d+)\)? (?:must be|is not|should be)"
-        r" (?:evenly )?divisible by (?:the )?(?:tensor[ _-]parallel[ _-](?:size|degree)|tp_size|TP size|number of)\D*\(?"
+        pattern=r"[Nn]um(?:ber)?[ _]of[ _](?:\w+ )?(?:attention )?heads \(?(?P<heads>\d+)\)? (?:must be"
+        r"|is not|should be)"
+        r" (?:evenly )?divisible by (?:the )?(?:tensor[ _-]parallel[ _-](?:size|degree)|tp_size|TP size"
+        r"|number of)\D*\(?"
         r"(?P<cuts>\d+)",
         literals=("divisible by",),
         summary="{heads} attention heads cannot be cut over {cuts} GPUs",
@@ -29,12 +31,13 @@ _MESSAGES = (
     Message(
         kind="shard.heads",
         sure=0.9,
-        pattern=r"(?:num_(?:attention_|key_value_|kv_)?heads|attention heads|[Hh]eads)\D{0,30}(?P<heads>\d+)?\D{0,40}"
+        pattern=r"(?:num_(?:attention_|key_value_|kv_)?heads|attention heads"
+        r"|(?i:heads))\D{0,30}(?P<heads>\d+)?\D{0,40}"
         r"(?:not divisible by|(?:must|should) be (?:evenly )?divisible by|% (?:self\.)?tp_size)"
         r"[^\d\n]{0,60}(?P<cuts>\d+)?",
         literals=("divisible by", "% tp_size", "% self.tp_size"),
         summary="{heads} attention heads cannot be cut over {cuts} GPUs",
-        unless=r"[Nn]umber of attention heads \(\d+\)",
+        unless=r"(?i:number) of attention heads \(\d+\)",
     ),
     Message(
         kind="shard.heads",
@@ -46,7 +49,8 @@ _MESSAGES = (
     Message(
         kind="shard.heads",
         sure=0.85,
-        pattern=r"assert (?:self\.)?(?:total_)?num_(?:kv_|attention_)?heads % (?:self\.)?(?:tp|tensor)\w* == 0"
+        pattern=r"assert (?:self\.)?(?:total_)?num_(?:kv_|attention_)?heads % (?:self\.)?(?:tp"
+        r"|tensor)\w* == 0"
         r"|assert (?:self\.)?total_num_(?:kv_)?heads % ",
         literals=("_heads %",),
         summary="the number of heads cannot be cut over that many GPUs",
@@ -61,15 +65,18 @@ _MESSAGES = (
     Message(
         kind="shard.quant_block",
         sure=0.96,
-        pattern=r"(?:(?:output|input)_size\w*(?: of (?P<of>.{1,40}?) weight)?|output_partition_size|input_partition_size)"
-        r" ?= ?(?P<part>\d+) is not divisible by (?:the )?weight quantization block_(?P<side>[nk]) ?= ?(?P<block>\d+)",
+        pattern=r"(?:(?:output|input)_size\w*(?: of (?P<of>.{1,40}?) weight)?|output_partition_size"
+        r"|input_partition_size)"
+        r" ?= ?(?P<part>\d+) is not divisible by (?:the )?weight quantization block_(?P<side>[nk]) ?= "
+        r"?(?P<block>\d+)",
         literals=("weight quantization block",),
         summary="each GPU would get {part} columns of {of}, which are not whole blocks of {block}",
     ),
     Message(
         kind="shard.quant_block",
         sure=0.96,
-        pattern=r"\((?:moe_)?intermediate_size ?= ?(?P<whole>\d+) ?/ ?(?:moe_)?tp_size ?= ?(?P<cuts>\d+)\) ?% ?"
+        pattern=r"\((?:moe_)?intermediate_size ?= ?(?P<whole>\d+) ?/ ?(?:moe_)?tp_size ?= "
+        r"?(?P<cuts>\d+)\) ?% ?"
         r"weight_block_size_[nk] ?= ?(?P<block>\d+)",
         literals=("weight_block_size_",),
         summary="{whole} columns of an expert over {cuts} GPUs are not whole blocks of {block}",
@@ -77,7 +84,8 @@ _MESSAGES = (
     Message(
         kind="shard.quant_block",
         sure=0.8,
-        pattern=r"(?:not (?:divisible|a multiple)|must be (?:divisible|a multiple)).{0,40}(?:block_size|weight_block_size|"
+        pattern=r"(?:not (?:divisible|a multiple)|must be (?:divisible|a multiple)).{0,40}(?:block_size"
+        r"|weight_block_size|"
         r"quantization block)\D{0,20}(?P<block>\d+)?",
         literals=("block_size", "quantization block"),
         summary="each GPU would get a part that is not whole blocks of {block}",
@@ -86,7 +94,7 @@ _MESSAGES = (
     Message(
         kind="shard.quant_group",
         sure=0.94,
-        pattern=r"(?P<side>[Ii]nput|[Oo]utput) size is not aligned with the quantized weight shape",
+        pattern=r"(?P<side>(?i:input)|(?i:output)) size is not aligned with the quantized weight shape",
         literals=("not aligned with the quantized weight shape",),
         summary="the packed weight cannot be cut over that many GPUs on whole groups",
     ),
@@ -94,7 +102,7 @@ _MESSAGES = (
         kind="shard.quant_group",
         sure=0.95,
         pattern=r"(?P<what>(?:out|in)put_size_per_partition) ?= ?(?P<part>\d+) is not divisible by"
-        r" (?P<unit>min_thread_[nk]|group_size|tile\w*) ?= ?(?P<block>\d+)",
+        r"\s+(?P<unit>min_thread_[nk]|group_size|tile\w*) ?= ?(?P<block>\d+)",
         literals=("_size_per_partition",),
         summary="each GPU would get {part}, not a multiple of {unit} = {block}",
     ),
@@ -103,7 +111,8 @@ _MESSAGES = (
         sure=0.9,
         pattern=r"size_[kn](?: ?= ?(?P<part>\d+))? (?:must|is not) (?:be )?divisible by"
         r" (?P<unit>BLOCK_SIZE_[KN]|tile_[kn]_size|\w+)(?: ?= ?(?P<block>\d+))?"
-        r"|Invalid thread config: thread_m_blocks|(?:group_size|group size|pack_factor)\D{0,40}(?:not divisible|divide)",
+        r"|Invalid thread config: thread_m_blocks|(?:group_size|group size"
+        r"|pack_factor)\D{0,40}(?:not divisible|divide)",
         literals=("divisible by", "Invalid thread config", "group_size", "group size", "pack_factor"),
         summary="the part of one GPU does not fit the kernel's groups ({unit})",
         unless=r"weight quantization block",
@@ -118,7 +127,8 @@ _MESSAGES = (
     Message(
         kind="shard.model_bug",
         sure=0.7,
-        pattern=r"start \((?P<start>\d+)\) \+ length \((?P<length>\d+)\) exceeds dimension size \((?P<size>\d+)\)",
+        pattern=r"start \((?P<start>\d+)\) \+ length \((?P<length>\d+)\) exceeds dimension size "
+        r"\((?P<size>\d+)\)",
         literals=("exceeds dimension size",),
         summary="the part {start} to +{length} lies outside a tensor of {size}: the engine cuts it wrongly",
     ),
@@ -138,7 +148,7 @@ def read(case: Case) -> tuple[Match, ...]:
         Match(
             kind=one.message.kind,
             sure=one.message.sure,
-            lines=one.lines,
+            lines=with_frames(case, one.lines),
             summary=one.summary,
             explanation=_explanation(one),
             fixes=_FIXES[one.message.kind](case, one),
@@ -157,7 +167,9 @@ def _holds(case: Case, one: Said) -> bool:
         a, b = one.count("a") or 0, one.count("b") or 0
         small, large = sorted((a, b))
         loads = any(trace.passes(r"load_weights|weight_loader|load_model") for trace in case.tracebacks)
-        return small > 1 and large % small == 0 and (loads or case.says(r"load_weights|weight_loader|copy_\("))
+        return (
+            small > 1 and large % small == 0 and (loads or case.says(r"load_weights|weight_loader|copy_\("))
+        )
     return True
 
 
@@ -199,7 +211,14 @@ def _heads(case: Case, one: Said) -> tuple[Fix, ...]:
 def _fewer_devices(cuts: int | None, fewer: int | None) -> Fix:
     old = ",".join(str(index) for index in range(cuts)) if cuts else None
     new = ",".join(str(index) for index in range(fewer or 1))
-    return Fix(type="env", name="CUDA_VISIBLE_DEVICES", old=old, new=new, kind="workaround", cost="the others are idle")
+    return Fix(
+        type="env",
+        name="CUDA_VISIBLE_DEVICES",
+        old=old,
+        new=new,
+        kind="workaround",
+        cost="the others are idle",
+    )
 
 
 def _block(case: Case, one: Said) -> tuple[Fix, ...]:
@@ -214,11 +233,19 @@ def _block(case: Case, one: Said) -> tuple[Fix, ...]:
     if one.message.kind == "shard.quant_block" and "partition_size" in one.text:
         # A matrix that is not cut at all is too narrow at every size: weights that hold no blocks any more.
         fixes.append(
-            Fix(type="file", name="config.json quantization_config", old="present", new="removed, when the weights are "
+            Fix(type="file", name="config.json quantization_config", old="present", new="removed, when "
+            "the weights are "
                 "not block-quantised (converted to bf16, AWQ)", kind="workaround")
         )  # fmt: skip
         fixes.extend(
-            Fix(type="flag", name=fix.name, old=fix.old, new=str(2 * cuts), kind="workaround", cost="twice the GPUs")
+            Fix(
+                type="flag",
+                name=fix.name,
+                old=fix.old,
+                new=str(2 * cuts),
+                kind="workaround",
+                cost="twice the GPUs",
+            )
             for fix in fixes[:1]
             if cuts
         )
@@ -273,14 +300,19 @@ RULE = Rule(
     title="the model cannot be cut over that many GPUs",
     literals=(*literals_of(_MESSAGES), "load_weights", "copy_("),
     read=read,
-    meaning="Tensor parallelism cuts each matrix into equal parts. Heads must be whole, and so must the blocks or "
+    meaning="Tensor parallelism cuts each matrix into equal parts. Heads must be whole, and so must the "
+    "blocks or "
     "groups of weights that share a scale.",
-    told_apart="`block_n`/`block_k` are FP8 blocks of 128; group_size, min_thread and packed weights are AWQ, GPTQ and "
-    "their kernels; heads are named or are the bare `40 is not divisible by 3`; a size that is the tensor parallel "
+    told_apart="`block_n`/`block_k` are FP8 blocks of 128; group_size, min_thread and packed weights are "
+    "AWQ, GPTQ and "
+    "their kernels; heads are named or are the bare `40 is not divisible by 3`; a size that is the "
+    "tensor parallel "
     "size times another while weights are loaded is an error of the engine.",
-    cure="The largest number of GPUs that divides heads, or leaves whole blocks, is computed from the message; experts "
+    cure="The largest number of GPUs that divides heads, or leaves whole blocks, is computed from the "
+    "message; experts "
     "whole on one GPU each (expert parallelism), or pipeline stages.",
     source="vLLM `config/model.py`, `quantization/utils/fp8_utils.py` (`validate_fp8_block_shape`), "
-    "`quantization/utils/marlin_utils.py` (`verify_marlin_supports_shape`), `quantization/gptq.py`, `awq.py`; SGLang "
+    "`quantization/utils/marlin_utils.py` (`verify_marlin_supports_shape`), `quantization/gptq.py`, "
+    "`awq.py`; SGLang "
     "`server_args.py` and `layers/quantization/fp8.py`; reports in which TP 4 of a GGUF file answers `!!!!`.",
 )

@@ -4,8 +4,8 @@ import re
 
 from bringup.values.case import Case
 
-# Our name -> engine -> its flag. Source: the argument parsers of vLLM 0.8.5 to 0.33.0, SGLang 0.4.0 to 0.5.23,
-# llama.cpp b3985 to b11434 and TensorRT-LLM 0.20 to 1.2 (`trtllm-serve`).
+# Our name -> engine -> its flag. Source: the argument parsers of vLLM 0.8.5 to 0.33.0, SGLang 0.4.0 to
+# 0.5.23, llama.cpp b3985 to b11434 and TensorRT-LLM 0.20 to 1.2 (`trtllm-serve`).
 _FLAGS: dict[str, dict[str, str]] = {
     "tensor_parallel": {
         "vllm": "--tensor-parallel-size",
@@ -81,7 +81,7 @@ _PACKAGES = {
 }
 # Words of a line that only one engine writes, for excerpts without a banner.
 _WORDS: tuple[tuple[str, str], ...] = (
-    ("sglang", r"sglang|mem-fraction-static|sgl[-_]kernel|SGLANG_|SGL_"),
+    ("sglang", r"sglang|mem-fraction-static|sgl[-_]kernel|SGLANG_|SGL_|moe_tp_size"),
     ("tensorrt_llm", r"TRT-LLM|tensorrt_llm|TensorRT|trtllm|PagedKvCache"),
     ("llama_cpp", r"llama_|ggml|gguf_init|llama-server|error loading model"),
     ("vllm", r"vllm|VLLM|gpu_memory_utilization|max_num_seqs|EngineCore|Engine core"),
