@@ -16,6 +16,7 @@ LITERALS = (
     "OUT_OF_DEVICE_MEMORY",
     "failed to allocate",
     "unable to allocate",
+    "Device memory allocation",
 )
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB, "KB": KIB, "MB": MIB, "GB": GIB}
@@ -44,6 +45,8 @@ _DEVICE = re.compile(r"(?:GPU |on device )(?P<gpu>\d+)\b")
 _SAYS_SO = re.compile(
     r"(?:CUDA|HIP|XPU|NPU|GPU|cudaMalloc|hipMalloc)[^.]{0,60}out of memory"
     r"|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|ErrorOutOfDeviceMemory"
+    r"|(?:unable|failed) to allocate (?:\w+ (?:\w+ )?buffer|buffer for (?:kv|rs) cache|compute)"
+    r"|Device memory allocation of size \d+ failed"
     r"|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST|RESOURCES)_?\w*|\): out of memory$",
     re.IGNORECASE,
 )

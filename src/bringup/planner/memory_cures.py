@@ -148,6 +148,8 @@ def _shorter(wanted: _Wanted, cost: str = "shorter requests") -> tuple[Fix, ...]
 
 
 def _profile(wanted: _Wanted) -> tuple[Fix, ...]:
+    if wanted.engine == "llama_cpp":
+        return _runtime(wanted)
     shortage = wanted.shortage
     rows = _whole(value_of(wanted.case, flag_of(wanted.engine, "running"))) or 256
     # With pictures every request brings its own: the peak is a multiple of the requests.

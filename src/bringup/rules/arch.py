@@ -32,7 +32,8 @@ _CAPABILITIES = (
 )
 _OLDEST_OF_WHEELS = 7.0  # prebuilt vLLM holds code from here on
 _NO_IMAGE = (
-    r"no kernel image is available|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"
+    r"no kernel image is available|CUDA error: invalid device function|cudaErrorNoKernelImageForDevice"
+    r"|CUDA_ERROR_NO_BINARY_FOR_GPU"
     r"|CUDA_ERROR_INVALID_IMAGE|device kernel image is invalid|no binary for GPU|hipErrorNoBinaryForGpu"
 )
 _MESSAGES = (
@@ -42,6 +43,7 @@ _MESSAGES = (
         pattern=_NO_IMAGE,
         literals=(
             "no kernel image",
+            "invalid device function",
             "NoKernelImageForDevice",
             "NO_BINARY_FOR_GPU",
             "ERROR_INVALID_IMAGE",
@@ -112,6 +114,14 @@ _MESSAGES = (
         ),
         summary="the number format is not implemented for this architecture",
         unless=_NO_IMAGE,
+    ),
+    Message(
+        kind="arch.quant_unsupported",
+        sure=0.6,
+        pattern=r"(?i:fp8|fp4|mxfp|int4|awq|gptq|quantiz)[^\n]{0,80}requires? [^\n]{0,40}(?:compute "
+        r"capability|sm_?\d\d)",
+        literals=("compute capability", "sm_", "sm8", "sm9", "sm10"),
+        summary="the number format needs a newer architecture",
     ),
     Message(
         kind="arch.backend_gate",
@@ -197,6 +207,16 @@ _MESSAGES = (
         r" (?:backend )?does not support (?:attention|head|KV|fp8|FP8|block|sliding|MLA|alibi|logits|sinks?)",
         literals=("is not supported by", "does not support"),
         summary="{backend}{other} has no kernel for this shape of attention",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.75,
+        pattern=r"(?:cutlass|CUTLASS)[^\n]{0,60}(?:[Gg]emm|GEMM|gemm)[^\n]{0,60}(?:Error Internal"
+        r"|on sm\s?_?\d+)"
+        r"|Failed to (?:initialize|run) (?:the )?cutlass|Unsupported (?:GPU )?arch(?:itecture)?:? ?(?:sm"
+        r"|SM|compute)_?(?P<has>\d+)",
+        literals=("utlass", "CUTLASS", "Unsupported arch", "Unsupported GPU arch"),
+        summary="the chosen matrix kernel does not run on this GPU",
     ),
     Message(
         kind="arch.dtype",

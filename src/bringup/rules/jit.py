@@ -22,6 +22,7 @@ _DEEP_GEMM_WORDS = (
     r"|Assertion error \((?:\S*/)?csrc/(?:apis|jit|jit_kernels|utils)/"
     r"|deep_gemm[^\n]*(?:Failed|failed|NVCC compilation|error)|DeepGEMM[^\n]*(?:failed|crash|Assertion)"
     r"|DeepGEMM backend is not available or outdated"
+    r"|(?:CUDA (?:driver|runtime) error|NVCC compilation failed)[^\n]{0,80}(?:csrc/|deep_gemm)"
     r"|(?:Failed|failed) to (?:compile|build|launch)[^\n]*deep_?gemm"
 )
 _MESSAGES = (
@@ -38,6 +39,9 @@ _MESSAGES = (
             "deepgemm",
             "DeepGEMM",
             "DG_HOST_",
+            "CUDA driver error",
+            "CUDA runtime error",
+            "NVCC compilation failed",
             "Assertion error (",
         ),
         summary="DeepGEMM refuses this GPU, layout or shape",

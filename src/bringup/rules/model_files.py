@@ -19,10 +19,6 @@ _OTHER_NAMES = (
     r"(?:layers\.\d+\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)"
     r"|tok_embeddings|output|norm)\.weight"
 )
-_QUANTIZED = (
-    r"\.(?:qweight|qzeros|scales|g_idx|input_scale|weight_scale(?:_inv|_2)?|weight_packed"
-    r"|weight_shape|quant_state\S*|absmax|input_global_scale|weight_global_scale|k_scale|v_scale|k_proj_scale)$"
-)
 _MESSAGES = (
     Message(
         kind="file.lfs_pointer",
@@ -152,7 +148,7 @@ _MESSAGES = (
         sure=0.93,
         pattern=r"KeyError: ['\"](?P<name>(?:[\w]+\.)*(?:layers|blocks|h|model|lm_head|experts|visual"
         r"|language_model|embed_tokens|"
-        r"transformer|mtp)\.[\w.-]+|[\w.]+\.(?:weight|bias)(?:_\w+)?|[\w.]+" + _QUANTIZED[:-1] + r")['\"]",
+        r"transformer|mtp)\.[\w.-]+|[\w.-]+\.\w*(?:weight|bias|scale|zeros|g_idx|absmax|A_log|inv_freq)\w*)['\"]",
         literals=("KeyError: ",),
         summary="the checkpoint holds {name}, which the model that was built has not",
         unless=r"KeyError: ['\"]" + _OTHER_NAMES,
@@ -178,7 +174,7 @@ _MESSAGES = (
         pattern=r"Attempted to load weight \(torch\.Size\(\[(?P<has>[\d, ]*)\]\)\) into parameter "
         r"\(torch\.Size\(\[(?P<wants>[\d, ]*)\]\)\)"
         r"|assert param(?:_data)?\.(?:shape|size\(\)) == loaded_weight\.(?:shape|size\(\))"
-        r"|size mismatch for (?P<name>[\w.]+): copying a param",
+        r"|Error\(s\) in loading state_dict|size mismatch for (?P<name>[\w.]+): copying a param",
         literals=("Attempted to load weight", "== loaded_weight.", "size mismatch for"),
         summary="a weight of [{has}] meets a parameter of [{wants}]: another quantisation or another config",
     ),

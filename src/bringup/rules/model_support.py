@@ -37,7 +37,7 @@ _MESSAGES = (
         r"implementation is not compatible"
         r"|Cannot find model module\. '?(?P<other>\w+)'? is not a registered model"
         r"|[Uu]n(?:supported|known) (?:model )?(?:architecture"
-        r"|model type)(?: for AutoModelForCausalLM)?:? [`'\"]?(?P<third>\w+)",
+        r"|model type)(?: for AutoModelForCausalLM)?:? [`'\"]?(?P<third>(?!sm_|compute_)\w+)",
         literals=(
             "implementation is not compatible",
             "Cannot find model module",
@@ -68,6 +68,16 @@ _MESSAGES = (
             "cannot import name",
         ),
         summary="the model's class is not known here: {model}{other}",
+    ),
+    Message(
+        kind="model.arch_unknown",
+        sure=0.6,
+        pattern=r"KeyError: '(?P<model>(?:llama|qwen|qwq|mistral|ministral|mixtral|gemma|glm|chatglm"
+        r"|deepseek|phi|gpt|kimi|"
+        r"minimax|nemotron|granite|olmo|cohere|command|falcon|exaone|ernie|hunyuan|internlm|internvl|seed|step|mimo|"
+        r"ling|bailing|longcat|bert|whisper|mllama|idefics|llava|pixtral|jamba|mamba|dbrx|grok|smollm|lfm)[a-z0-9_]*)'",
+        literals=("KeyError: '",),
+        summary="no model type {model} in what is installed",
     ),
     Message(
         kind="model.trust_remote_code",

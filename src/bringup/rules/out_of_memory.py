@@ -21,6 +21,11 @@ from bringup.values.setting_names import engine_of, flag_of, value_of
 from bringup.values.start_log import Phase
 
 _SAMPLER_WORDS = "warming up sampler"
+# What llama.cpp says after the allocation that failed, and the step that it belongs to.
+_LLAMA_CPP = (
+    (re.compile(r"allocate buffer for (?:kv|rs) cache"), "mem.kv_none"),
+    (re.compile(r"failed to allocate compute|ggml_gallocr_reserve_n"), "mem.profile_oom"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,8 @@ _STEPS = (
         frames=r":(?:capture_model|capture_one_batch_size|init_cuda_graphs|init_device_graphs|_capture_cudagraphs"
         r"|_warmup_and_capture|_capture_generation_cuda_graphs|_run_cuda_graph_warmup|capture_graphs?|init_decode_cuda_graph|init_prefill_cuda_graph)$"
         r"|(?:cuda|device)_graph_runner\.py:(?!can_run|replay|forward)",
-        words=r"Capture (?:cuda|device) graph failed|in (?:capture_model|capture_one_batch_size"
+        words=r"cuda_graph_runner\.py|Capture (?:cuda|device) graph failed|in (?:capture_model"
+        r"|capture_one_batch_size"
         r"|init_cuda_graphs)\b"
         r"|processing method capture_model",
         phases=(Phase.GRAPHS,),
@@ -74,7 +80,8 @@ _STEPS = (
         kind="mem.kv_none",
         frames=r":(?:initialize_kv_cache\w*|_allocate_kv_cache\w*|init_memory_pool|alloc_memory_pool|_init_pools"
         r"|initialize_from_config|allocate_gpu_cache|_create_buffers|initialize_cache)$|memory_pool\.py:|cache_engine\.py:",
-        words=r"allocate (?:buffer for )?(?:kv|rs) cache|processing method initialize_(?:kv_)?cache"
+        words=r"(?:memory_pool|cache_engine)\.py|allocate (?:buffer for )?(?:kv|rs) cache"
+        r"|processing method initialize_(?:kv_)?cache"
         r"|in (?:init_memory_pool|initialize_kv_cache|_allocate_kv_cache)\b",
         phases=(Phase.KV_CACHE,),
         what="when the pool of the KV cache was allocated",
@@ -83,7 +90,8 @@ _STEPS = (
         kind="mem.weights_oom",
         frames=r":(?:load_model|load_weights|create_weights|process_weights_after_loading|initialize_model"
         r"|_initialize_model|get_model|load_model_from_file|_load_weights\w*|init_torch_distributed)$|model_loader",
-        words=r"processing method load_model|in (?:load_model|create_weights|process_weights_after_loading)\b"
+        words=r"model_loader/\w+\.py|layers/(?:linear|vocab_parallel_embedding)\.py|fused_moe/layer\.py"
+        r"|processing method load_model|in (?:load_model|create_weights|process_weights_after_loading)\b"
         r"|error loading model|allocating [\d.]+ MiB on device|allocate (?:backend|CUDA\d* ?\w*) buffer",
         phases=(Phase.ARGUMENTS, Phase.DEVICE, Phase.WEIGHTS),
         what="while weights were allocated or loaded",
@@ -170,6 +178,9 @@ def _corrected(case: Case, step: Step, by_words: Step | None) -> Step:
 
 def _by_words(case: Case, lines: list[CaseLine]) -> Step | None:
     """By the failing lines themselves first, then by what the case holds beside them."""
+    for pattern, kind in _LLAMA_CPP:
+        if case.first(pattern) is not None:
+            return _BY_KIND[kind]
     if any(_SAMPLER_WORDS in line.text for line in lines):
         return _BY_KIND["mem.sampler_warmup_oom"]
     # A failure inside a phase that the words of a neighbour name is that phase's.
@@ -307,6 +318,7 @@ RULE = Rule(
     kinds=(*_BY_KIND, "mem.startup_free_low"),
     title="out of GPU memory",
     literals=(
+        "ggml_gallocr_reserve_n",
         *LITERALS,
         _SAMPLER_WORDS,
         "processing method",

@@ -201,8 +201,13 @@ _MESSAGES = (
         kind="pkg.fork_cuda",
         sure=0.85,
         pattern=r"attempt has been made to start a new process before the\s*(?:current process|$)"
-        r"|not using fork to start your child processes",
-        literals=("attempt has been made to start a new process", "not using fork to start"),
+        r"|not using fork to start your child processes"
+        r"|daemonic processes are not allowed to have children",
+        literals=(
+            "attempt has been made to start a new process",
+            "not using fork to start",
+            "daemonic processes",
+        ),
         summary="workers are started while the main program is still being imported",
     ),
     Message(

@@ -19,6 +19,14 @@ _COST = "fewer GPUs per layer: less room for the cache"
 _MESSAGES = (
     Message(
         kind="shard.heads",
+        sure=0.95,
+        pattern=r"must be divisible by `?num_shards`? \(got `?num_heads`?: (?P<heads>\d+) and "
+        r"`?num_shards`?: (?P<cuts>\d+)",
+        literals=("num_shards",),
+        summary="{heads} attention heads cannot be cut over {cuts} GPUs",
+    ),
+    Message(
+        kind="shard.heads",
         sure=0.96,
         pattern=r"[Nn]um(?:ber)?[ _]of[ _](?:\w+ )?(?:attention )?heads \(?(?P<heads>\d+)\)? (?:must be"
         r"|is not|should be)"
