@@ -77,6 +77,14 @@ _MESSAGES = (
         summary="the library was built for {built} only",
     ),
     Message(
+        kind="arch.no_kernel_image",
+        sure=0.72,
+        pattern=r"\[sgl_kernel\] CRITICAL: Could not load any common_ops|No sm\d+/? directory present",
+        literals=("Could not load any common_ops",),
+        summary="sgl-kernel holds no library that loads on this GPU{capability}",
+        unless=r"undefined symbol|cannot open shared object|ABI mismatch",
+    ),
+    Message(
         kind="arch.quant_unsupported",
         sure=0.94,
         pattern=r"type (?P<type>fp8e\w+|float8\w+|bf16|fp4\w*|e2m1\w*) not supported in this architecture",

@@ -243,7 +243,7 @@ _MESSAGES = (
         kind="pkg.missing",
         sure=0.86,
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>(?!vllm\.|sglang\."
-        r"|torch\.|" + _OPTIONAL_MODULES + r")[\w]+)(?:\.[\w.]+)?'",
+        r"|torch\.|common_ops|" + _OPTIONAL_MODULES + r")[\w]+)(?:\.[\w.]+)?'",
         literals=("No module named",),
         summary="the Python package for {module} is not installed",
     ),
