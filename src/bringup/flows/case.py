@@ -8,6 +8,7 @@ from typing import cast
 
 from bringup import registry
 from bringup.engines import Engine, StartLogReader, spec_of
+from bringup.flows.known_flags import known_flags
 from bringup.flows.start_log import start_log_readers
 from bringup.parse.case_lines import ReadLine, case_lines
 from bringup.parse.log_line import LogLine
@@ -105,6 +106,7 @@ def _run(
         model=(start.model if start else None) or (spec.model if spec else None),
         versions=around.versions,
         gpus=around.gpus,
+        known_flags=known_flags(),
     )
 
 

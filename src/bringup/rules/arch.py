@@ -36,6 +36,8 @@ _NO_IMAGE = (
     r"|CUDA_ERROR_NO_BINARY_FOR_GPU"
     r"|CUDA_ERROR_INVALID_IMAGE|device kernel image is invalid|no binary for GPU|hipErrorNoBinaryForGpu"
 )
+# The help of a flag names devices too; it stands deep in its line.
+_NO_HELP = r"^(?! {6,}).*?"
 _MESSAGES = (
     Message(
         kind="arch.no_kernel_image",
@@ -126,7 +128,8 @@ _MESSAGES = (
     Message(
         kind="arch.quant_unsupported",
         sure=0.6,
-        pattern=r"(?i:fp8|fp4|mxfp|int4|awq|gptq|quantiz)[^\n]{0,80}requires? [^\n]{0,40}(?:compute "
+        pattern=_NO_HELP
+        + r"(?i:fp8|fp4|mxfp|int4|awq|gptq|quantiz)[^\n]{0,80}requires? [^\n]{0,40}(?:compute "
         r"capability|sm_?\d\d)",
         literals=("compute capability", "sm_", "sm8", "sm9", "sm10"),
         summary="the number format needs a newer architecture",
@@ -168,9 +171,10 @@ _MESSAGES = (
     Message(
         kind="arch.backend_gate",
         sure=0.88,
-        pattern=r"(?P<backend>FlashAttention(?:[- ]?[234v]+)?|FA[234]|FlashMLA|fa3|flashmla|CutlassMLA"
+        pattern=_NO_HELP
+        + r"(?P<backend>FlashAttention(?:[- ]?[234v]+)?|FA[234]|FlashMLA|fa3|flashmla|CutlassMLA"
         r"|cutlass_mla|trtllm\w*|"
-        r"TRTLLM[ \w]*|FlashInfer[ \w]*|DeepEP|(?i:sinks)?)[^.\n]{0,60}(?:only supports?|is only supported"
+        r"TRTLLM[ \w]*|FlashInfer[ \w]*|DeepEP|(?i:sinks?))[^.\n]{0,60}(?:only supports?|is only supported"
         r"|are only supported|"
         r"is not supported|requires|not supported on)[^.\n]{0,50}(?:Ampere|Hopper|Blackwell"
         r"|[Ss][Mm]_?>?=?\d|capability|GPUs?"

@@ -7,10 +7,10 @@ Source: vLLM 0.2 to 0.33 `v1/worker/utils.py` (`request_memory`), `v1/core/kv_ca
 
 import re
 
-from bringup.engines.vllm.settings import default_utilization
 from bringup.parse.log_message import Message, Said, literals_of, said, with_frames
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of, nothing_left, too_short
+from bringup.planner.vllm_figures import default_utilization
 from bringup.rules import Match, Rule
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case
@@ -89,6 +89,15 @@ _MESSAGES = (
         literals=("Not enough memory", "Not enough GPU memory", "mamba", "Mamba cache blocks"),
         summary="the cache of recurrent states has no room",
         unless=r"try (?:to increase|increasing) --mem-fraction-static",
+    ),
+    Message(
+        kind="mem.kv_none",
+        sure=0.9,
+        pattern=r"Available memory on node \d+ \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on kv cache "
+        r"allocation is less than"
+        r" requested memory for kv \((?P<asked>[\d.]+) GiB\)",
+        literals=("less than requested memory for kv",),
+        summary="{asked} GiB of KV cache are asked for, {free} GiB are there",
     ),
     Message(
         kind="mem.kv_none",
@@ -282,6 +291,18 @@ def _for_nothing(case: Case, one: Said, shortage: Shortage) -> tuple[Fix, ...]:
                 cost="fewer requests run at once"),
             *nothing_left(case, shortage),
         )  # fmt: skip
+    if one.values.get("asked"):
+        fits = str(max(1, int(one.number("free") or 0) - 1))
+        return (
+            Fix(
+                type="env",
+                name="VLLM_CPU_KVCACHE_SPACE",
+                old=one.values["asked"],
+                new=fits,
+                cost="a smaller KV cache",
+            ),
+            Fix(type="flag", name="--kv-cache-memory-bytes", new=f"{fits}G", cost="a smaller KV cache"),
+        )
     fixes = nothing_left(case, shortage)
     if engine_of(case) != "tensorrt_llm":
         return fixes

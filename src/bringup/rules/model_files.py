@@ -122,6 +122,20 @@ _MESSAGES = (
     ),
     Message(
         kind="file.missing_shard",
+        sure=0.85,
+        pattern=r"Repo id must be in the form [^\n]*: '(?P<file>/[^']+)'"
+        r"|failed to open GGUF file '(?P<other>[^']+)' \(No such"
+        r"|does not appear to have a file named (?P<name>config\.json)",
+        literals=(
+            "Repo id must be in the form",
+            "failed to open GGUF file",
+            "does not appear to have a file named",
+        ),
+        summary="{file}{other}{name} is not there: a wrong path, or a folder that the container does not see",
+        unless=r"\d{5}-of-\d{5}\.gguf' \(No such",
+    ),
+    Message(
+        kind="file.missing_shard",
         sure=0.7,
         pattern=r"(?i:following) weights were not initialized from checkpoint: (?P<names>\{[^}]{0,400})"
         r"|[Ss]ome weights? (?:of the model )?(?:were|are) not (?:initialized|loaded) from",
@@ -247,11 +261,23 @@ def _broken(_: Case, __: Said) -> tuple[Fix, ...]:
 
 def _missing(_: Case, one: Said) -> tuple[Fix, ...]:
     name = one.values.get("file") or one.values.get("other") or "shards"
+    if name.startswith("/") and "-of-" not in name:
+        return (
+            Fix(type="file", name=name, old="missing", new="the path that the engine's own process sees"),
+        )
+    fetched = Fix(type="file", name=name, old="missing", new="download the shards that the index names")
+    if name.endswith(".gguf"):
+        return (fetched,)
     return (
-        Fix(type="file", name=name, old="missing", new="download the shards that the index names"),
-        Fix(type="file", name="model.safetensors.index.json", old="present", kind="workaround",
-            new="remove or regenerate, where the weights are there in another form"),
-    )  # fmt: skip
+        fetched,
+        Fix(
+            type="file",
+            name="model.safetensors.index.json",
+            old="present",
+            new="remove or regenerate, where the weights are there in another form",
+            kind="workaround",
+        ),
+    )
 
 
 def _mixed(case: Case, _: Said) -> tuple[Fix, ...]:

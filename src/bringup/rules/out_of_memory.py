@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bringup.engines.vllm.settings import default_utilization
-from bringup.engines.vllm.steps import bytes_per_logit
 from bringup.parse.log_message import lines_at
 from bringup.parse.oom import LITERALS, OutOfMemory, is_out_of_memory, read_out_of_memory
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of
+from bringup.planner.vllm_figures import bytes_per_logit, default_utilization
 from bringup.rules import Match, Rule
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case, CaseLine, Traceback
@@ -221,7 +220,7 @@ def _match(case: Case, step: Step, lines: list[CaseLine], figures: OutOfMemory, 
         kind=step.kind,
         sure=sure,
         lines=(*_telling(lines), *_frames(case, step, lines)),
-        summary=f"out of GPU memory {step.what}{_numbers(figures)}",
+        summary=f"out of {_whose(lines)} {step.what}{_numbers(figures)}",
         explanation=_explanation(figures, sure),
         fixes=cures_of(case, shortage),
         next_measurement="" if sure > 0.5 else "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
@@ -291,6 +290,11 @@ def _share(case: Case) -> float | None:
     if engine in {"sglang", "llama_cpp"}:
         return None
     return default_utilization(read_version(case.version) or NEWEST)
+
+
+def _whose(lines: list[CaseLine]) -> str:
+    is_host = any("CPU buffer" in line.text or "CPU_" in line.text for line in lines)
+    return "memory of the host" if is_host else "GPU memory"
 
 
 def _numbers(figures: OutOfMemory) -> str:

@@ -10,10 +10,6 @@ import difflib
 import re
 from collections.abc import Callable
 
-from bringup.engines.llama_cpp import flag_names as llama_cpp_names
-from bringup.engines.sglang import flag_names as sglang_names
-from bringup.engines.tensorrt_llm import flag_names as tensorrt_llm_names
-from bringup.engines.vllm import flag_names as vllm_names
 from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
@@ -31,12 +27,6 @@ _OPTIONAL_MODULES = (
     r"habana_frameworks|"
     r"intel_extension_for_pytorch|torchao|flash_attn_interface|apex|transformer_engine|_sqlite3|runai_model_streamer_s3)"
 )
-_KNOWN_FLAGS: dict[str, frozenset[str]] = {
-    "vllm": frozenset(vllm_names.FLAGS),
-    "sglang": frozenset(sglang_names.KNOWN),
-    "llama_cpp": frozenset(llama_cpp_names.KNOWN),
-    "tensorrt_llm": frozenset(tensorrt_llm_names.KNOWN),
-}
 # What a flag of another engine or of another time is called now, where its name is not near.
 _OTHER_NAMES: dict[str, dict[str, str]] = {
     "vllm": {
@@ -240,6 +230,28 @@ _MESSAGES = (
         summary="the command line is not one of this release: {flag}{named}{option} {value}{other}",
     ),
     Message(
+        kind="pkg.cli_flag",
+        sure=0.94,
+        pattern=r"max_model_len \((?P<value>\d+)\) is greater than the derived max_model_len "
+        r"\(\D*(?P<most>\d+)",
+        literals=("is greater than the derived max_model_len",),
+        summary="requests of {value} tokens are asked for, the model takes {most}",
+    ),
+    Message(
+        kind="pkg.cli_flag",
+        sure=0.9,
+        pattern=r"error while handling argument \"(?P<option>--?[\w-]+)\": (?P<why>[^\n]+)",
+        literals=("error while handling argument",),
+        summary="the value of {option} is none of this release: {why}",
+    ),
+    Message(
+        kind="pkg.cli_flag",
+        sure=0.6,
+        pattern=r"Value error, invalid literal for \w+\(\) with base 10: '(?P<other>[^']*)'",
+        literals=("Value error, invalid literal for",),
+        summary="a setting has the value {other}, which is no whole number",
+    ),
+    Message(
         kind="pkg.missing",
         sure=0.86,
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>(?!vllm\.|sglang\."
@@ -388,6 +400,28 @@ def _fork(_: Case, one: Said) -> tuple[Fix, ...]:
 
 def _flag(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case) or "vllm"
+    if "most" in one.values:
+        return (
+            Fix(type="flag", name="--max-model-len", old=one.values["value"], new=one.values["most"]),
+            Fix(
+                type="env",
+                name="VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+                new="1",
+                kind="workaround",
+                cost="wrong answers beyond",
+            ),
+        )
+    given = {**case.flags, **case.environment}
+    wrong = next((key for key, value in given.items() if value == one.values.get("other")), None)
+    if wrong is not None:
+        return (
+            Fix(
+                type="flag" if wrong.startswith("-") else "env",
+                name=wrong,
+                old=given[wrong],
+                new="a whole number",
+            ),
+        )
     name = next((one.values[key] for key in ("flag", "named", "option") if key in one.values), "")
     name = name.split("/")[-1].split(",")[0].strip()
     if not name and "value" in one.values:
@@ -395,8 +429,11 @@ def _flag(case: Case, one: Said) -> tuple[Fix, ...]:
     if not name.startswith("-"):
         name = "--" + name.replace("_", "-")
     if "value" in one.values:
-        return (Fix(type="flag", name=name, old=one.values["value"], new=_choice(one)),)
-    new = _OTHER_NAMES.get(engine, {}).get(name) or _near(name, engine)
+        return (Fix(type="flag", name=name, old=one.values["value"], new=_choice(case, one)),)
+    if "handling argument" in one.text:
+        given = one.values.get("why", "").rpartition(": ")[2]
+        return (Fix(type="flag", name=name, old=given or None, new="one of the values that `--help` lists"),)
+    new = _OTHER_NAMES.get(engine, {}).get(name) or _near(name, engine, case)
     return (
         Fix(
             type="flag",
@@ -414,17 +451,25 @@ def _flag(case: Case, one: Said) -> tuple[Fix, ...]:
     )
 
 
-def _choice(one: Said) -> str | None:
+def _choice(case: Case, one: Said) -> str | None:
     """The nearest of the choices that the message lists."""
-    choices = re.findall(r"'([\w.-]+)'", one.text.partition("choose from")[2]) or re.findall(
-        r"[\w.-]+", one.text.partition("choose from")[2]
-    )
-    near = difflib.get_close_matches(one.values["value"], choices, n=1, cutoff=0.3)
-    return near[0] if near else (choices[0] if choices else None)
+    for line in one.lines or case.lines:
+        listed = re.split(r"choose from|[Mm]ust be one of", line.text, maxsplit=1)[1:]
+        choices = re.findall(r"[\w.-]+", listed[0]) if listed else []
+        near = difflib.get_close_matches(one.values["value"], choices, n=1, cutoff=0.3)
+        if choices:
+            return near[0] if near else choices[0]
+    return None
 
 
-def _near(name: str, engine: str) -> str | None:
-    known = _KNOWN_FLAGS.get(engine, frozenset())
+def _near(name: str, engine: str, case: Case) -> str | None:
+    """The nearest flag of the engine; where the engine is not told, of those that the usage text names."""
+    known = case.known_flags.get(engine) or {
+        word
+        for line in case.lines
+        for word in re.findall(r"(?<![\w-])--[a-z][\w-]+", line.text)
+        if word != name
+    }
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)
     return near[0] if near else None
 

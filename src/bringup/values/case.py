@@ -74,6 +74,7 @@ class Case:
     phase: Phase | None = None  # how far it came
     is_ready: bool = False  # it served
     total_lines: int = 0
+    known_flags: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])  # by engine
     host: HostSnapshot | None = None  # what probes measured, with --host
     texts: dict[str, str] = field(default_factory=dict[str, str])  # raw answers of further probes, by key
     argv: tuple[str, ...] = ()  # the command, as far as the log shows it

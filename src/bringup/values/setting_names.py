@@ -83,7 +83,10 @@ _PACKAGES = {
 _WORDS: tuple[tuple[str, str], ...] = (
     ("sglang", r"sglang|mem-fraction-static|sgl[-_]kernel|SGLANG_|SGL_|moe_tp_size"),
     ("tensorrt_llm", r"TRT-LLM|tensorrt_llm|TensorRT|trtllm|PagedKvCache"),
-    ("llama_cpp", r"llama_|ggml|gguf_init|llama-server|error loading model"),
+    (
+        "llama_cpp",
+        r"error: invalid argument: --|while handling argument|llama_|ggml|gguf_init|error loading model",
+    ),
     ("vllm", r"vllm|VLLM|gpu_memory_utilization|max_num_seqs|EngineCore|Engine core"),
 )
 # Longer spellings under which flags of a case may be kept.

@@ -75,6 +75,7 @@ def test_literals_stand_in_what_they_are_to_find(rules: dict[str, Rule]) -> None
         "libnccl-net.so: cannot open shared object file: No such file or directory",
         "Your GPU does not have native support for FP4 computation but FP4 quantization is being used.",
         "INFO Directly load the 3-th graph for dynamic shape from inductor",
+        "peer access is not supported between these two devices",
         "The tokenizer was written with !!!!!!!!!! in it",
     ],
 )

@@ -15,12 +15,12 @@ from bringup.parse.flag_values import finite_number
 from bringup.parse.json_value import Json, float_at, int_at, json_or_none, text_at
 from bringup.planner.encoder_tensors import has_encoder
 from bringup.planner.kv_versions import Version
+from bringup.planner.vllm_figures import default_utilization
 from bringup.units import GIB
 from bringup.values.engine import EngineSpec
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Card, Layout
 
-_UTILIZATION: tuple[tuple[Version, float], ...] = (((0, 20, 0), 0.92), ((0, 0, 0), 0.9))
 _NO_LIMIT = 1 << 62
 # Methods that take drafts from the text. Source: vLLM 0.33.0 `config/speculative.py`, `SpeculativeMethod`.
 _WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix", "[ngram]")
@@ -167,15 +167,6 @@ def stage_partition(spec: EngineSpec, layers: int, layout: Layout) -> tuple[int,
     counts = tuple(part for part in parts if part is not None)
     is_whole = len(counts) == len(parts) == layout.pipeline_parallel and sum(counts) == layers
     return counts if is_whole else None
-
-
-def default_utilization(version: Version) -> float:
-    """`--gpu-memory-utilization` where it is not given.
-
-    >>> default_utilization((0, 19, 1)), default_utilization((0, 20, 2))
-    (0.9, 0.92)
-    """
-    return next(value for since, value in _UTILIZATION if version >= since)
 
 
 def default_batch(version: Version, card: Card) -> Batch:

@@ -9,7 +9,7 @@ from bringup.parse.command_line import whole_number
 from bringup.parse.flag_values import finite_number
 from bringup.parse.json_value import int_at
 from bringup.planner.draft_weights import Draft, draft_of, unmeasured, with_draft
-from bringup.planner.kv_versions import Version
+from bringup.planner.vllm_figures import bytes_per_logit
 from bringup.planner.weight_rules import LayerOffload, WeightRules, vllm_rules
 from bringup.planner.weights import StageWeights, Weights, weights_per_rank
 from bringup.planner.workspace import (
@@ -30,14 +30,6 @@ from bringup.units import GIB, MIB
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Layout, Origin, PlanTask
 
-# Bytes that the sampler takes for one logit, by version. Up to 0.16 it sorts: float32 copies, sorted values
-# and 64-bit indices. Seen: 38.5 (Qwen3-30B, 0.10.2, H100), 37 (Llama-3-8B, 0.11.2), 41 (Qwen3-30B, 0.15.0),
-# 10 (Llama-3.1-8B, 0.17.1). 0.33's second runner tries every option out: 10 to 14, inferred.
-BYTES_PER_LOGIT: tuple[tuple[Version, float], ...] = (
-    ((0, 33, 0), 12.0),
-    ((0, 17, 0), 11.0),
-    ((0, 0, 0), 38.5),
-)
 _VOCABULARY_PADDING = 64  # rows. Source: vLLM 0.33.0 `vocab_parallel_embedding.py`
 
 
@@ -57,15 +49,6 @@ class StageNeed:
     graphs: Estimate
     graphs_charged: Estimate  # what the engine takes them for
     measured: frozenset[str] = frozenset()  # names of the parts that an earlier start measured
-
-
-def bytes_per_logit(version: Version) -> float:
-    """Bytes of the sampler's peak for one logit of one request.
-
-    >>> bytes_per_logit((0, 16, 0)), bytes_per_logit((0, 17, 1))
-    (38.5, 11.0)
-    """
-    return next(size for since, size in BYTES_PER_LOGIT if version >= since)
 
 
 def padded_vocabulary(model: ModelSpec) -> int:
