@@ -145,8 +145,11 @@ run() {
   else
     $by sh -c "$leader" sh "$3" >&3 2>&4 3>&- 4>&- 5<&- &
     job=$!
+    # A fork that has the trap yet would catch the signal that ends it as its parent does, and lose it.
+    trap - TERM
     $by sh -c "$watchdog" sh "$1" "$2" "$job" 3>&- 4>&- 5<&- &
     dog=$!
+    trap quit TERM
     wait "$job"
     status=$?
     # on a busy host the question may be done before its watchdog has a group
