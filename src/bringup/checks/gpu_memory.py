@@ -173,5 +173,10 @@ def _unread(changes: tuple[_Change, ...]) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    title="GPU memory stays where it was", section="resources", phase="judge", depth=Depth.QUICK, judge=judge
+    title="GPU memory stays where it was",
+    section="resources",
+    phase="judge",
+    depth=Depth.QUICK,
+    judge=judge,
+    shows_model=False,
 )

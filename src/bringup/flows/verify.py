@@ -184,9 +184,10 @@ def _with_account(deployment: Deployment) -> Deployment:
         return deployment
     # The rules of memory are loaded only where there is memory to account for.
     from bringup.flows.account import deployment_account, processor_account  # noqa: PLC0415 - see above
-    from bringup.flows.running_model import running_model  # noqa: PLC0415 - see above
+    from bringup.flows.running_model import running_model, sees_pictures  # noqa: PLC0415 - see above
 
     model, why = running_model(deployment)
+    deployment = replace(deployment, has_encoder=model is not None and sees_pictures(model))
     of_host = processor_account(deployment, model)
     if of_host is not None:  # GPUs that are there are none of its matter
         return replace(deployment, account=Account(gpus=(), host=of_host))

@@ -118,7 +118,13 @@ def test_no_more_requests_are_held_than_the_scheduler_runs(tmp_path: Path) -> No
     report = verified(case_a(flags("--max-num-seqs", "2")), tmp_path, need_concurrency=4)
     found = memory(report)["kv_capacity.concurrency"]
     assert "4 requests of 131,072 tokens at once are needed, 2.0 are held" in found.summary
-    assert "2 requests run at once, whatever the cache holds" in found.explanation
+    assert found.explanation == "2 requests run at once (--max-num-seqs 2), whatever the cache holds"
+    assert found.action.startswith("--max-num-seqs 4, where memory allows it")
+    assert [(fix.name, fix.old, fix.new) for fix in found.fixes] == [("--max-num-seqs", "2", "4")]
+    fine = memory(verified(case_a(flags("--max-num-seqs", "2")), tmp_path))["kv_capacity"]
+    assert (
+        "2.0 requests of 131,072 tokens at once, limited by --max-num-seqs 2, not by tokens" in fine.summary
+    )
     assert found.expected == "4 x 131,072 tokens, for which the cache has room"
 
 
