@@ -57,7 +57,7 @@ def account_of(
     """The account of all GPUs of `host`."""
     ranks = {id(gpu): rank for rank, gpu in enumerate(carriers.gpus)}
     own, main = engine_pids(process), process.pid if process else None
-    others = frozenset(pid for one in host.engines if one.pid != main for pid in engine_pids(one))
+    others = {pid: one.port for one in host.engines if one.pid != main for pid in engine_pids(one)}
 
     def holders(gpu: Gpu) -> tuple[Holder, ...]:
         mine = engine_rows(host, gpu, own) if id(gpu) in ranks else ()
@@ -70,6 +70,7 @@ def account_of(
                 is_other_engine=row.pid not in own
                 and row not in mine
                 and (row.pid in others or is_engine_name(row.name or "")),
+                port=others.get(row.pid) if row.pid and row.pid not in own and row not in mine else None,
             )
             for row in host.processes
             if row.memory_used is not None and row.is_on(gpu)

@@ -175,10 +175,10 @@ def _notes_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
         return ""
     size = deployment.model.parameters
     is_small = size and deployment.ability in (Ability.TINY, Ability.SMALL)
-    of_size = f", with {_count_text(size)} parameters it is a small model" if size and is_small else ""
-    have = "One has" if len(noted) == 1 else f"{len(noted)} have"
+    of_size = f" (a model of {_count_text(size)} parameters is small)" if size and is_small else ""
+    have = "one has" if len(noted) == 1 else f"{len(noted)} have"
     names = _listing([name.replace("_", " ") for name in noted])
-    return f"{have} a remark and {'is' if len(noted) == 1 else 'are'} not broken{of_size}: {names}."
+    return f"Another {have} a remark, and nothing is broken{of_size}: {names}."
 
 
 def _speed_sentence(measurements: Sequence[Measurement]) -> str:

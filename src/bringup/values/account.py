@@ -50,6 +50,7 @@ class Holder:
     bytes: int
     is_engine: bool = False  # of the engine under test
     is_other_engine: bool = False
+    port: int | None = None  # on which that other engine answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,11 @@ class GpuAccount:
     def line(self, name: str) -> AccountLine | None:
         """The line of that name."""
         return next((line for line in self.lines if line.name == name), None)
+
+    @property
+    def neighbours(self) -> tuple[Holder, ...]:
+        """Other engines that answer on a port of their own: they share the GPU on purpose."""
+        return tuple(holder for holder in self.holders if holder.port is not None)
 
     @property
     def other_bytes(self) -> int:

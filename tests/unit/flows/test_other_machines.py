@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from machine import Box
+from machine import Box, Neighbour, Worker
 from touchstones import box_a, case_a, under_load
 
 from bringup.flows.reach import replayed
@@ -178,3 +178,50 @@ def test_the_lines_of_a_card_with_pids_of_another_table_add_up(tmp_path: Path) -
     report = verified(case_a(in_a_container), tmp_path)
     for one in report.facts["account"].gpus:
         assert sum(line.bytes for line in one.lines) == mib(97_887)
+
+
+def sharing(box: Box) -> Box:
+    """Qwen3-8B on half of GPU 0, and another engine on port 8001 on the other half."""
+    used = 2 * 44_600
+    cards = tuple(replace(one, used_mib=used if one.index == 0 else 3) for one in box.cards)
+    argv = (*box.argv[:3], "Qwen/Qwen3-8B", "--max-model-len", "32768", "--gpu-memory-utilization", "0.45")
+    other = Worker(pid=5000, card=0, mib=44_590, name="VLLM::EngineCore", is_engine=False)
+    return replace(
+        box,
+        cards=cards,
+        workers=(replace(box.workers[0], mib=44_590), other),
+        argv=argv,
+        environment={"CUDA_VISIBLE_DEVICES": "0"},
+        neighbours=(Neighbour(pid=5000, port=8001, argv=(*argv, "--port", "8001")),),
+    )
+
+
+class TestTwoEnginesOnOneCard:
+    """0.45 and 0.45 of one card, on purpose."""
+
+    def test_the_other_one_is_named_and_nothing_is_to_be_ended(self, tmp_path: Path) -> None:
+        report = verified(case_a(sharing, blocks=10_000), tmp_path)
+        assert not loud(report)
+        found = memory(report)["gpu_set.neighbour"]
+        assert found.severity is Severity.NOTE
+        assert found.summary == (
+            "GPU 0 is shared with another engine on port 8001 (process 5000 VLLM::EngineCore): 44,610 MiB "
+            "here and 44,590 MiB there, together 89,200 MiB of 97,887 MiB"
+        )
+        assert "gpu_set.shared" not in memory(report)
+
+    def test_one_that_answers_nowhere_is_looked_at(self, tmp_path: Path) -> None:
+        def left_over(box: Box) -> Box:
+            return replace(sharing(box), neighbours=())
+
+        found = loud(verified(case_a(left_over, blocks=10_000), tmp_path))
+        assert "gpu_set.shared" in found
+
+    def test_too_little_room_for_both_is_a_warning(self, tmp_path: Path) -> None:
+        def full(box: Box) -> Box:
+            box = sharing(box)
+            cards = tuple(replace(one, used_mib=97_150) if one.index == 0 else one for one in box.cards)
+            mine, other = box.workers
+            return replace(box, cards=cards, workers=(mine, replace(other, mib=97_150 - 44_610)))
+
+        assert loud(verified(case_a(full, blocks=10_000), tmp_path)) == {"headroom.tight"}

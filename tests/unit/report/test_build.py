@@ -56,8 +56,8 @@ def test_what_is_only_noted_is_not_counted_as_good(deployment, judged, report_of
     noted = judged("arithmetic", Severity.NOTE, "0 of 10 calculations right")
     report = report_of(deployment, judged("fact", Severity.OK, "Paris"), noted)
     assert (
-        "It answers: 1 of 2 function checks are good. One has a remark and is not broken: arithmetic."
-        in report.paragraph
+        "It answers: 1 of 2 function checks are good. "
+        "Another one has a remark, and nothing is broken: arithmetic." in report.paragraph
     )
 
 
@@ -113,12 +113,12 @@ def test_a_gpu_that_tells_no_memory_is_neither_full_nor_left_out_in_silence(depl
 
 def test_a_weak_model_is_named_as_weak(deployment, judged, report_of):
     report = report_of(deployment, judged("arithmetic", Severity.NOTE, "77"))
-    assert "One has a remark and is not broken: arithmetic." in report.paragraph
+    assert "Another one has a remark, and nothing is broken: arithmetic." in report.paragraph
     small = replace(deployment, ability=Ability.TINY, model=replace(deployment.model, parameters=135_000_000))
     notes = (judged(name, Severity.NOTE, "77") for name in ("arithmetic", "json_schema"))
     assert (
-        "2 have a remark and are not broken, with 135M parameters it is a small model: arithmetic and "
-        "json schema." in report_of(small, *notes).paragraph
+        "Another 2 have a remark, and nothing is broken (a model of 135M parameters is small): "
+        "arithmetic and json schema." in report_of(small, *notes).paragraph
     )
     assert report.exit_code == 0
 
