@@ -138,9 +138,9 @@ def _neighbours(account: Account) -> Iterator[Finding]:
     yield Finding(
         id="gpu_set.neighbour",
         severity=Severity.NOTE,
-        summary=f"{gpus_text([each.gpu for each in shared])} {'are' if is_many else 'is'} shared with {count} {whose}: {mib_text(mine)} "
-        f"here and {mib_text(theirs)} there, together {mib_text(mine + theirs)}{whole}"
-        + (f" on {one.gpu.label}" if is_many else ""),
+        summary=f"{gpus_text([each.gpu for each in shared])} {'are' if is_many else 'is'} shared with "
+        f"{count} {whose}: {mib_text(mine)} here and {mib_text(theirs)} there, "
+        f"together {mib_text(mine + theirs)}{whole}" + (f" on {one.gpu.label}" if is_many else ""),
         expected="GPUs that carry the model to themselves, or shares of them that add up to less than one",
         explanation="they take turns on the card's processors, and neither gives memory back to the other",
         action="none, if it is meant; count its share in when this one's is raised",

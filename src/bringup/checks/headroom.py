@@ -257,7 +257,7 @@ def _action(account: Account, room: _Room, severity: Severity) -> str:
 
 def _is_in_force(account: Account, room: _Room) -> bool:
     """Whether the share that the flags name can be the one that the engine runs with."""
-    bounds, held = account.bounds, room.one.engine_bytes
+    bounds, held = room.one.bounds or account.bounds, room.one.engine_bytes
     return bounds is None or held is None or held <= bounds[1] + _LATE
 
 

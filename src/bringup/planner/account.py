@@ -7,9 +7,10 @@ unexplained, and said so.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bringup.planner.carriers import Carriers, engine_pids, engine_rows
+from bringup.planner.stages import plan_of_rank, stage_of
 from bringup.units import mib
 from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
 from bringup.values.engine import KvCapacity
@@ -78,14 +79,15 @@ def account_of(
 
     def told(rank: int | None) -> Mapping[str, Told]:
         own = predicted.told_of_rank.get(rank) if rank is not None else None
-        return {**(own or dict[str, Told]()), **predicted.told}
+        return {**(own or dict[str, Told]()), **_of_stage(predicted.told, predicted.plan, rank)}
 
     accounts = tuple(
         _gpu_account(
             gpu,
             ranks.get(id(gpu)),
             holders=holders(gpu),
-            plan=predicted.plan,
+            plan=plan_of_rank(predicted.plan, ranks.get(id(gpu))) if predicted.plan else None,
+            used_by_others=predicted.task.gpus.used_by_others if predicted.task else 0,
             told=told(ranks.get(id(gpu))),
         )
         for gpu in _of_one_maker(host, carriers)
@@ -98,6 +100,17 @@ def account_of(
         why_no_plan="" if predicted.plan else predicted.why_no_plan,
         cure="" if predicted.plan else predicted.cure,
     )
+
+
+def _of_stage(told: Mapping[str, Told], plan: LayoutPlan | None, rank: int | None) -> Mapping[str, Told]:
+    """What the endpoint tells, of the stage with the largest pool, as it is for this rank's stage."""
+    pool = told.get("kv_pool")
+    if plan is None or rank is None or pool is None or not plan.stages:
+        return told
+    largest = max(share.pool_bytes for share in plan.stages)
+    mine = plan.stages[stage_of(plan.layout, rank)].pool_bytes
+    size = pool.bytes * mine // largest if largest else pool.bytes
+    return {**told, "kv_pool": replace(pool, bytes=size)}
 
 
 def _of_one_maker(host: HostSnapshot, carriers: Carriers) -> tuple[Gpu, ...]:
@@ -147,6 +160,7 @@ def _gpu_account(
     *,
     holders: tuple[Holder, ...],
     plan: LayoutPlan | None,
+    used_by_others: int,
     told: Mapping[str, Told],
 ) -> GpuAccount:
     total, used = gpu.memory_total, gpu.memory_used
@@ -176,6 +190,7 @@ def _gpu_account(
         lines=_shown((*driver, *parts, free)),
         holders=holders,
         engine_bytes=used - taken,
+        bounds=(plan.smi_used_low - used_by_others, plan.smi_used_high - used_by_others) if plan else None,
         unexplained=unexplained,
     )
 

@@ -63,6 +63,7 @@ class GpuAccount:
     lines: tuple[AccountLine, ...] = ()  # empty: the driver told no figures
     holders: tuple[Holder, ...] = ()
     engine_bytes: int | None = None  # held by the engine under test
+    bounds: tuple[int, int] | None = None  # what that may be by the plan, bytes
     unexplained: int | None = None  # bytes beyond what the rules allow; below them where negative
 
     def line(self, name: str) -> AccountLine | None:
@@ -123,7 +124,7 @@ class Account:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """What the engine alone may hold on one GPU by its plan, bytes."""
+        """What the engine alone may hold on the GPU that decides by its plan, bytes."""
         if self.plan is None:
             return None
         others = self.task.gpus.used_by_others if self.task else 0

@@ -225,3 +225,51 @@ class TestTwoEnginesOnOneCard:
             return replace(box, cards=cards, workers=(mine, replace(other, mib=97_150 - 44_610)))
 
         assert loud(verified(case_a(full, blocks=10_000), tmp_path)) == {"headroom.tight"}
+
+
+def in_stages(*used: int, tensor: int = 1):
+    """Case A cut into stages of a pipeline, `tensor` cards to a stage."""
+
+    def change(box: Box) -> Box:
+        argv = (*box.argv[:4], "--pipeline-parallel-size", str(4 // tensor))
+        argv += ("--tensor-parallel-size", str(tensor), "--max-num-seqs", "256", "--max-model-len", "131072")
+        argv += ("--gpu-memory-utilization", "0.95")
+        cards = tuple(replace(one, used_mib=used[one.index]) for one in box.cards[:4])
+        workers = tuple(replace(one, mib=used[one.card] - 9) for one in box.workers)
+        return replace(box, argv=argv, cards=(*cards, *box.cards[4:]), workers=workers)
+
+    return change
+
+
+class TestPipeline:
+    """62 layers in stages of 15, 16, 16 and 15: the first and the last hold less by rule."""
+
+    def test_stages_are_not_held_against_each_other(self, tmp_path: Path) -> None:
+        report = verified(case_a(in_stages(92_200, 96_720, 96_700, 92_300)), tmp_path)
+        assert not loud(report)
+        balance = memory(report)["rank_balance"]
+        assert "stage 0 (layers 0-14) on GPU 0 92,200 MiB, stage 1 (layers 15-30) on GPU 1" in balance.summary
+        assert any(
+            one.text.startswith("stage 3: 15 layers, 53,724 MiB of weights and 32,945 MiB of KV cache")
+            for one in balance.evidence
+        )
+
+    def test_the_ledger_of_each_stage_has_its_own_layers(self, tmp_path: Path) -> None:
+        report = verified(case_a(in_stages(92_200, 96_720, 96_700, 92_300)), tmp_path)
+        first, second, *_ = report.facts["account"].carriers
+        # 35,840 blocks of 1 MiB where 16 layers are, 15 / 16 of it where 15 are
+        assert second.line("kv_pool").bytes == mib(35_840)
+        assert first.line("kv_pool").bytes == mib(33_600)
+        assert first.unexplained == second.unexplained == 0
+
+    def test_a_stage_that_holds_more_than_its_layers_need(self, tmp_path: Path) -> None:
+        found = loud(verified(case_a(in_stages(96_700, 96_720, 96_700, 92_300)), tmp_path))
+        assert found == {"memory_by_design.more"}
+
+    def test_ranks_of_one_stage_hold_the_same(self, tmp_path: Path) -> None:
+        even = verified(case_a(in_stages(96_000, 96_000, 95_000, 95_000, tensor=2)), tmp_path)
+        summary = memory(even)["rank_balance"].summary
+        assert "stage 0 (layers 0-30) on GPUs 0, 1 96,000 MiB, stage 1 (layers 31-61) on GPUs 2, 3" in summary
+        odd = verified(case_a(in_stages(96_000, 96_000, 95_000, 92_000, tensor=2)), tmp_path)
+        assert memory(odd)["rank_balance"].severity is Severity.WARNING
+        assert "GPU 2 holds 3,000 MiB more" in memory(odd)["rank_balance"].summary
