@@ -167,16 +167,14 @@ def _gpu_account(
     role = _role(gpu, rank, holders)
     if total is None or used is None:
         return GpuAccount(gpu=gpu, role=role, rank=rank, holders=holders)
+    if gpu.shares_host_memory:
+        return _on_host_memory(
+            gpu, rank, holders=holders, plan=plan, used_by_others=used_by_others, told=told
+        )
     reserved = gpu.memory_reserved or 0
     others = tuple(one for one in holders if not one.is_engine)
     taken = sum(one.bytes for one in others)
-    driver = [
-        _seen("reserved", reserved, "kept by the driver"),
-        *(
-            _seen("other_engine" if one.is_other_engine else "other_process", one.bytes, _words(one))
-            for one in others
-        ),
-    ]
+    driver = [_seen("reserved", reserved, "kept by the driver"), *map(_stranger, others)]
     free = _seen("free", total - reserved - used, "total - reserved - used")
     if role is not Role.MODEL:
         rest = used - taken
@@ -190,9 +188,54 @@ def _gpu_account(
         lines=_shown((*driver, *parts, free)),
         holders=holders,
         engine_bytes=used - taken,
-        bounds=(plan.smi_used_low - used_by_others, plan.smi_used_high - used_by_others) if plan else None,
+        bounds=_bounds(plan, used_by_others),
         unexplained=unexplained,
     )
+
+
+def _on_host_memory(
+    gpu: Gpu,
+    rank: int | None,
+    *,
+    holders: tuple[Holder, ...],
+    plan: LayoutPlan | None,
+    used_by_others: int,
+    told: Mapping[str, Told],
+) -> GpuAccount:
+    """The same of a card that shares the host's memory: what no process holds on it is the host's."""
+    total, available = gpu.memory_total or 0, gpu.memory_free or 0
+    role = _role(gpu, rank, holders)
+    others = tuple(one for one in holders if not one.is_engine)
+    held = sum(one.bytes for one in holders if one.is_engine)
+    taken = held + sum(one.bytes for one in others)
+    rest = max(0, total - available - taken)
+    parts, unexplained = _engine_lines(held, plan, told) if held else ([], None)
+    host = (
+        replace(
+            _seen("other_programs", rest, "used on the processor, by the engine as well"),
+            source=Source.KERNEL,
+        ),
+        replace(_seen("free", total - taken - rest, "can still be had"), source=Source.KERNEL),
+    )
+    return GpuAccount(
+        gpu=gpu,
+        role=role,
+        rank=rank,
+        lines=_shown((*map(_stranger, others), *parts, *host)),
+        holders=holders,
+        engine_bytes=held or None,
+        bounds=_bounds(plan, used_by_others),
+        unexplained=unexplained,
+    )
+
+
+def _stranger(one: Holder) -> AccountLine:
+    return _seen("other_engine" if one.is_other_engine else "other_process", one.bytes, _words(one))
+
+
+def _bounds(plan: LayoutPlan | None, used_by_others: int) -> tuple[int, int] | None:
+    """What the engine alone may hold, bytes."""
+    return (plan.smi_used_low - used_by_others, plan.smi_used_high - used_by_others) if plan else None
 
 
 def _engine_lines(
