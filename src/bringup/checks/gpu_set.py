@@ -29,7 +29,8 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         return Judgement(findings=())
     wrong = tuple(_wrong(deployment, account))
     findings = (*wrong, *_strangers(account), *_neighbours(account), *_order(deployment))
-    return Judgement(findings=findings if wrong else (*findings, _carried(account)))
+    # Where neither memory nor processes are told, who carries it stays unsaid: other checks say what lacks.
+    return Judgement(findings=findings if wrong or not account.carriers else (*findings, _carried(account)))
 
 
 def _wrong(deployment: Deployment, account: Account) -> Iterator[Finding]:
@@ -37,6 +38,8 @@ def _wrong(deployment: Deployment, account: Account) -> Iterator[Finding]:
     expected, words = _expected(deployment, account)
     carriers = [one.gpu for one in account.carriers]
     if not carriers:
+        if all(one.gpu.memory_used is None for one in account.gpus):
+            return
         yield Finding(
             id="gpu_set.none",
             severity=Severity.WARNING,

@@ -56,7 +56,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 
 def _telling(account: Account) -> list[GpuAccount]:
-    """GPUs whose figures are the model's own: not those of a card that MIG cuts, which are of all instances."""
+    """GPUs whose figures are the model's own: of a card that MIG cuts they may be of all instances."""
     return [
         one
         for one in account.carriers

@@ -39,7 +39,9 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         return Judgement(findings=())
     carriers = [one for one in account.carriers if one.engine_bytes is not None]
     if account.plan is None or not carriers:
-        return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
+        # Of a card that MIG cuts the account says itself what was lacking.
+        has_figures = bool(carriers) or any(one.gpu.mig_mode == "Enabled" for one in account.carriers)
+        return Judgement(findings=(_unknown(account, has_figures=has_figures),))
     # A rank that is out of line with the others is told by the check of their balance.
     odd = [rank.one for rank in odd_ranks(deployment)]
     carriers = [one for one in carriers if not any(one is other for other in odd)]

@@ -30,9 +30,10 @@ _MODEL = (
     "model's name on the hub after `--`"
 )
 _INSTANCE = (
-    "start the engine with CUDA_VISIBLE_DEVICES=MIG-.. (`nvidia-smi -L` names them), and verify as a user who "
-    "may read its environment; the sizes are in the table of `nvidia-smi`"
+    "start the engine with CUDA_VISIBLE_DEVICES=MIG-.. (`nvidia-smi -L` names them), and verify as one who "
+    "may read its environment"
 )
+_SIZES = "verify anew: the sizes of instances are in the table of `nvidia-smi`, which was not read here"
 _COMPARE = "keep a recording (--record) and compare with it later: a leak shows as growth"
 
 
@@ -170,7 +171,7 @@ def _lacking(
     if not carriers.gpus:
         return Predicted(why_no_plan="no GPU holds the model", cure="name the GPUs that do with --gpus")
     why = next(filter(None, (why_no_part(gpu, process, spec) for gpu in carriers.gpus)), "")
-    return Predicted(why_no_plan=why, cure=_INSTANCE) if why else None
+    return Predicted(why_no_plan=why, cure=_SIZES if why.endswith("told") else _INSTANCE) if why else None
 
 
 def _distance(planned: Predicted, tokens: int | None) -> int:

@@ -165,7 +165,8 @@ def _gpu_account(
 ) -> GpuAccount:
     total, used = gpu.memory_total, gpu.memory_used
     role = _role(gpu, rank, holders)
-    if total is None or used is None:
+    is_of_all = gpu.mig_mode == "Enabled" and not gpu.part  # and the engine has one of the instances
+    if total is None or used is None or (is_of_all and role is Role.MODEL):
         return GpuAccount(gpu=gpu, role=role, rank=rank, holders=holders)
     if gpu.shares_host_memory:
         return _on_host_memory(

@@ -1,4 +1,4 @@
-"""The memory that is the engine's to use, where the driver's figures of the card are not: a part, or the host's.
+"""The memory that is the engine's to use where the card's figures are not: a part of it, or the host's.
 
 A card that MIG cuts tells its whole memory, and the engine has one instance of it. A card without memory of
 its own tells none: its processes' figures and the kernel's stand for it.
