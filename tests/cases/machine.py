@@ -101,6 +101,26 @@ class Worker:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """Another engine that listens on the same host; its workers are its own process."""
+
+    pid: int
+    port: int
+    argv: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """What `/proc` says of it."""
+        return [
+            f"listen {self.pid} self 0100007F:{self.port:04X} 1000",
+            f"owner {self.pid} {self.pid}",
+            f"kin {self.pid} 1 900000",
+            f"family {self.pid}",
+            f"process {self.pid}",
+            *(f"arg {self.pid} {word}" for word in self.argv),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Box:
     """A host with its cards and one engine that listens."""
 
@@ -111,6 +131,7 @@ class Box:
     port: int = 8000
     pid: int = 4000
     unit: str = "vllm"
+    neighbours: tuple[Neighbour, ...] = ()
 
     def answers(self) -> dict[str, CommandResult]:
         """The answers of one snapshot, by question key."""
@@ -246,6 +267,7 @@ class Box:
             *(f"env {self.pid} {name}={value}" for name, value in self.environment.items()),
             f"rss {self.pid} 3400000",
             *(f"rss {pid} 5200000" for pid in own),
+            *(line for one in self.neighbours for line in one.lines()),
             "end",
             "",
         ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from bringup.checks import Batch, Check, Replies
 from bringup.parse.answer_fault import FaultKind, fault_of
+from bringup.parse.engine_end import is_replaced, is_sick, refusals
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.finding import Evidence, Finding, Judgement, Severity
@@ -32,7 +33,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     """One finding: gone, replaced, sick, silent, not known, or as before."""
     found = (
         _gone(deployment, replies)
-        or _replaced(deployment)
+        or _replaced(deployment, replies)
         or _sick(replies)
         or _last_look(deployment, replies)
     )
@@ -41,34 +42,29 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 def _gone(deployment: Deployment, replies: Replies) -> Finding | None:
     """Nothing listens any more; the probes of the identification had been answered."""
-    refusals = [one for one in _by_time(replies) if one.problem is Problem.REFUSED]
-    if not refusals:
+    refused = refusals(_by_time(replies))
+    if not refused:
         return None
-    evidence = [Evidence(source="connection", text=refusals[0].detail or refusals[0].problem or "refused")]
+    evidence = [Evidence(source="connection", text=refused[0].detail or refused[0].problem or "refused")]
     process = deployment.process
     if process is not None and deployment.host_after is not None:
         has_ended = deployment.process_after is None
         evidence += [Evidence(source="process", text=f"{process.pid} listens no more")] if has_ended else []
     return _failure(
-        "the engine stopped listening while it was being asked",
+        f"the engine stopped listening {_when(replies)}",
         "it was up and answered when the verification began; requests like these end it",
         (*_last_words(replies), *evidence),
     )
 
 
-def _replaced(deployment: Deployment) -> Finding | None:
+def _replaced(deployment: Deployment, replies: Replies) -> Finding | None:
     """Another process serves the port than before: something started the engine again."""
     before, after = deployment.process, deployment.process_after
-    if before is None or after is None or None in (before.started_at, after.started_at):
-        return None
-    has_same_start = abs((after.started_at or 0) - (before.started_at or 0)) < 1.0
-    if before.pid == after.pid or has_same_start:
-        return None  # of several processes on one port either may be seen
-    if deployment.host is None or (after.started_at or 0) < deployment.host.taken_at:
+    if before is None or after is None or not is_replaced(deployment):
         return None
     words = f"process {before.pid} before, {after.pid} after"
     return _failure(
-        "the engine ended and was started again while it was being asked",
+        f"the engine ended and was started again {_when(replies)}",
         "what restarts it hides that it dies; every request that was running is lost",
         (Evidence(source="process", text=words),),
     )
@@ -77,10 +73,11 @@ def _replaced(deployment: Deployment) -> Finding | None:
 def _sick(replies: Replies) -> Finding | None:
     """The engine itself says that it cannot go on."""
     health = replies.answers.get("health")
-    if health is None or health.status is None or health.status < 500:
+    if health is None or not is_sick(health):
         return None
     return _failure(
-        f"the engine says after the requests that it is not healthy: HTTP {health.status} at /health",
+        f"the engine says that it is not healthy: HTTP {health.status} at /health, since it was asked"
+        f"{_at_load(replies)}",
         "a load balancer takes it out, and requests sent to it fail",
         (*_last_words(replies), Evidence(source="answer alive/health", text=health.body[:200] or "(empty)")),
     )
@@ -143,6 +140,21 @@ def _last_words(replies: Replies) -> tuple[Evidence, ...]:
         if fault is not None and fault.kind in _FATAL:
             return (Evidence(source=f"answer {check}/{key}", text=fault.quote or fault.what),)
     return ()
+
+
+def _when(replies: Replies) -> str:
+    """When it happened, as far as the first error tells."""
+    return f"while it was being asked{_at_load(replies)}"
+
+
+def _at_load(replies: Replies) -> str:
+    """That the burst brought it down, and at which of its steps; empty where something else did."""
+    for check, key, answer in _all(replies):
+        fault = None if check == "alive" else fault_of(answer)
+        if fault is not None and (fault.kind in _FATAL or answer.problem is Problem.REFUSED):
+            step = key.partition(",")[0]
+            return f" {step} in the burst" if check == "under_load" and "at once" in step else ""
+    return ""
 
 
 def _by_time(replies: Replies) -> Iterator[Answer]:

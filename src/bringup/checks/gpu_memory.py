@@ -6,9 +6,10 @@ once. What grows further is taken from the little that is left.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bringup.checks import Check, Replies
+from bringup.planner.own_memory import process_bytes, with_own_memory
 from bringup.units import GIB, mib, mib_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
@@ -54,13 +55,31 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if not named:
         why = f"{len(meant)} GPUs have neither index nor UUID, so two readings cannot be held together"
         return Judgement(findings=(*absent, _unknown(why, "see what `nvidia-smi -L` says on that host")))
-    changes = tuple(_Change(name=gpu.label, before=gpu, after=same_gpu(gpu, after)) for gpu in named)
+    changes = tuple(_change(deployment, gpu, after) for gpu in named)
     findings = (*absent, *_lost(changes), *_growth(changes), *_unread(changes))
     figures = tuple(
         Measurement(name=f"growth of memory used, {change.name}", value=change.growth, unit="bytes")
         for change in changes
     )
     return Judgement(findings=findings, measurements=figures)
+
+
+def _change(deployment: Deployment, gpu: Gpu, after: HostSnapshot) -> _Change:
+    """The card in both looks, with the figures of the engine's own part of it where both tell them."""
+    first, last = (_own(deployment, gpu, host) for host in (deployment.host, after))
+    if first is None or last is None or first.part != last.part:
+        first, last = gpu, same_gpu(gpu, after)
+    return _Change(name=first.label, before=first, after=last)
+
+
+def _own(deployment: Deployment, gpu: Gpu, host: HostSnapshot | None) -> Gpu | None:
+    """The card in a look, as far as it is the engine's; what its processes hold where it has no memory."""
+    if host is None:
+        return None
+    found = same_gpu(gpu, with_own_memory(host, deployment.process, deployment.spec))
+    if found is not None and found.shares_host_memory:
+        return replace(found, memory_used=process_bytes(host, gpu))
+    return found
 
 
 def _absent(wanted: tuple[str, ...], host: HostSnapshot) -> Iterator[Finding]:
@@ -173,5 +192,10 @@ def _unread(changes: tuple[_Change, ...]) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    title="GPU memory stays where it was", section="resources", phase="judge", depth=Depth.QUICK, judge=judge
+    title="GPU memory stays where it was",
+    section="resources",
+    phase="judge",
+    depth=Depth.QUICK,
+    judge=judge,
+    shows_model=False,
 )

@@ -28,8 +28,9 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if account is None or not account.gpus:
         return Judgement(findings=())
     wrong = tuple(_wrong(deployment, account))
-    findings = (*wrong, *_strangers(account), *_order(deployment))
-    return Judgement(findings=findings if wrong else (*findings, _carried(account)))
+    findings = (*wrong, *_strangers(account), *_neighbours(account), *_order(deployment))
+    # Where neither memory nor processes are told, who carries it stays unsaid: other checks say what lacks.
+    return Judgement(findings=findings if wrong or not account.carriers else (*findings, _carried(account)))
 
 
 def _wrong(deployment: Deployment, account: Account) -> Iterator[Finding]:
@@ -37,6 +38,8 @@ def _wrong(deployment: Deployment, account: Account) -> Iterator[Finding]:
     expected, words = _expected(deployment, account)
     carriers = [one.gpu for one in account.carriers]
     if not carriers:
+        if all(one.gpu.memory_used is None for one in account.gpus):
+            return
         yield Finding(
             id="gpu_set.none",
             severity=Severity.WARNING,
@@ -97,7 +100,7 @@ def _strangers(account: Account) -> Iterator[Finding]:
         (one, holder)
         for one in account.carriers
         for holder in one.holders
-        if not holder.is_engine and holder.bytes >= _FOREIGN
+        if not holder.is_engine and holder.bytes >= _FOREIGN and holder.port is None
     ]
     if not rows:
         return
@@ -118,6 +121,39 @@ def _strangers(account: Account) -> Iterator[Finding]:
                 text=f"{one.gpu.label}: process {holder.pid} {holder.name}, {mib_text(holder.bytes)}",
             )
             for one, holder in rows
+        ),
+    )
+
+
+def _neighbours(account: Account) -> Iterator[Finding]:
+    """Engines of their own that share a GPU with this one; whether both find room is told by what is left."""
+    shared = [one for one in account.carriers if any(each.bytes >= _FOREIGN for each in one.neighbours)]
+    if not shared:
+        return
+    rows = [(one, holder) for one in shared for holder in one.neighbours]
+    one, largest = max(rows, key=lambda pair: (pair[0].gpu.memory_used or 0, pair[1].bytes))
+    ports = sorted({holder.port for _, holder in rows if holder.port is not None})
+    count = "another engine" if len(ports) == 1 else f"{len(ports)} other engines"
+    whose = f"on port {', '.join(map(str, ports))} (process {largest.pid} {largest.name})"
+    mine, theirs = one.engine_bytes or 0, sum(holder.bytes for holder in one.neighbours)
+    whole = f" of {mib_text(one.gpu.memory_total)}" if one.gpu.memory_total else ""
+    is_many = len(shared) > 1
+    yield Finding(
+        id="gpu_set.neighbour",
+        severity=Severity.NOTE,
+        summary=f"{gpus_text([each.gpu for each in shared])} {'are' if is_many else 'is'} shared with "
+        f"{count} {whose}: {mib_text(mine)} here and {mib_text(theirs)} there, "
+        f"together {mib_text(mine + theirs)}{whole}" + (f" on {one.gpu.label}" if is_many else ""),
+        expected="GPUs that carry the model to themselves, or shares of them that add up to less than one",
+        explanation="they take turns on the card's processors, and neither gives memory back to the other",
+        action="none, if it is meant; count its share in when this one's is raised",
+        evidence=tuple(
+            Evidence(
+                source="driver",
+                text=f"{each.gpu.label}: process {holder.pid} {holder.name}, {mib_text(holder.bytes)}, "
+                f"port {holder.port}",
+            )
+            for each, holder in rows
         ),
     )
 

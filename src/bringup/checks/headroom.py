@@ -56,11 +56,11 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 
 def _telling(account: Account) -> list[GpuAccount]:
-    """GPUs whose figures are the model's own: of a card that MIG cuts they are of all instances."""
+    """GPUs whose figures are the model's own: of a card that MIG cuts they may be of all instances."""
     return [
         one
         for one in account.carriers
-        if one.gpu.memory_headroom is not None and one.gpu.mig_mode != "Enabled"
+        if one.gpu.memory_headroom is not None and (one.gpu.mig_mode != "Enabled" or one.gpu.part)
     ]
 
 
@@ -147,7 +147,7 @@ def _finding(account: Account, room: _Room) -> Finding:
         explanation=_why(room, largest),
         action=_action(account, room, severity),
         evidence=(
-            Evidence(source="driver", text=_sum(room.one)),
+            Evidence(source="kernel" if room.one.gpu.shares_host_memory else "driver", text=_sum(room.one)),
             *((Evidence(source="rule", text=_upcoming_text(largest)),) if largest else ()),
         ),
         fixes=_fixes(account, room, severity),
@@ -187,8 +187,12 @@ def _surplus(plan: LayoutPlan, room: _Room) -> int:
 
 
 def _why(room: _Room, largest: Upcoming | None) -> str:
-    reserved = room.one.gpu.memory_reserved
+    gpu, reserved = room.one.gpu, room.one.gpu.memory_reserved
     driver = f"the driver keeps {mib_text(reserved)}" if reserved else "what the driver keeps is not told"
+    if gpu.shares_host_memory:
+        driver = "the card shares the host's memory, of which the kernel can still give so much"
+    if gpu.part:
+        driver = f"the figures are those of its instance, {gpu.part}"
     words = f"{driver}, and none of it is room for the KV cache, which is taken whole at the start"
     if largest is None or room.kept is None:
         return words
@@ -221,8 +225,13 @@ def _upcoming_text(one: Upcoming) -> str:
 def _sum(one: GpuAccount) -> str:
     gpu = one.gpu
     parts = (gpu.memory_total, gpu.memory_reserved, gpu.memory_used)
+    if gpu.shares_host_memory:
+        return (
+            f"{gpu.label}: MemAvailable {mib_text(gpu.memory_free or 0)} of {mib_text(gpu.memory_total or 0)}"
+        )
     if any(part is None for part in parts):
-        return f"{gpu.label}: {mib_text(gpu.memory_headroom or 0)} free"
+        of = f" of {mib_text(gpu.memory_total)}" if gpu.part and gpu.memory_total else ""
+        return f"{gpu.label}: {mib_text(gpu.memory_headroom or 0)} free{of}"
     total, reserved, used = (round(in_mib(part or 0)) for part in parts)
     return f"{gpu.label}: {total:,} - {reserved:,} - {used:,} = {total - reserved - used:,} MiB"
 
@@ -257,7 +266,7 @@ def _action(account: Account, room: _Room, severity: Severity) -> str:
 
 def _is_in_force(account: Account, room: _Room) -> bool:
     """Whether the share that the flags name can be the one that the engine runs with."""
-    bounds, held = account.bounds, room.one.engine_bytes
+    bounds, held = room.one.bounds or account.bounds, room.one.engine_bytes
     return bounds is None or held is None or held <= bounds[1] + _LATE
 
 

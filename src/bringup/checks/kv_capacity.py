@@ -15,6 +15,7 @@ from bringup.units import bytes_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Fix, Judgement, Measurement, Severity
 from bringup.values.plan import HostPlan, LayoutPlan
+from bringup.values.setting_names import flag_of
 
 _PRESSED = 0.9  # share of the cache in use from which requests soon wait
 
@@ -28,6 +29,7 @@ class _Capacity:
     is_planned: bool  # by the rules, not as the engine counts
     context: int | None  # longest request that it takes
     running: int | None  # requests that may run at once, whatever they need
+    running_flag: str  # what the engine calls that; empty where it has no flag for it
     plan: LayoutPlan | None
     on_host: HostPlan | None = None  # where the processor carries the model
 
@@ -95,9 +97,17 @@ def _capacity(deployment: Deployment) -> _Capacity:
         is_planned=is_planned,
         context=deployment.model.context_tokens or (plan.context if plan else None),
         running=engine.max_running or engine.kv.slots or (spec.max_running if spec else None),
+        running_flag=(flag_of(engine.engine, "running") or "") if engine.engine else "",
         plan=plan,
         on_host=on_host,
     )
+
+
+def _limit(capacity: _Capacity) -> str:
+    """The limit of running requests as the engine's own flag has it."""
+    if capacity.running_flag:
+        return f"{capacity.running_flag} {capacity.running}"
+    return f"the {capacity.running} requests that may run at once"
 
 
 def _holds(capacity: _Capacity) -> list[Finding]:
@@ -111,7 +121,7 @@ def _holds(capacity: _Capacity) -> list[Finding]:
         held = f"about {held}, by the rules as the engine tells none,"
     words = f"{held} hold {requests:.1f} requests of {length:,} tokens at once"
     if capacity.is_bound_by_slots:
-        words += f", limited to {capacity.running} running requests, not by tokens"
+        words += f", limited by {_limit(capacity)}, not by tokens"
     plan = capacity.plan
     states = plan.kv.fixed_bytes_per_request if plan else 0
     if states:
@@ -160,6 +170,8 @@ def _needs(deployment: Deployment, capacity: _Capacity) -> Iterator[Finding]:
         expected=f"{count} x {size:,} tokens{room}",
         explanation="the others wait, or are put aside and computed again"
         if not capacity.is_bound_by_slots
+        else f"{capacity.running} requests run at once ({_limit(capacity)}), whatever the cache holds"
+        if capacity.running_flag
         else f"{capacity.running} requests run at once, whatever the cache holds",
         action=_relief(capacity, count, requests),
         evidence=(Evidence(source=capacity.source, text=f"{capacity.tokens or 0:,} tokens"),),
@@ -169,7 +181,8 @@ def _needs(deployment: Deployment, capacity: _Capacity) -> Iterator[Finding]:
 
 def _relief(capacity: _Capacity, count: int, requests: float) -> str:
     if capacity.is_bound_by_slots:
-        return f"let {count} requests run at once, where memory allows it: see `bringup plan`"
+        how = f"{capacity.running_flag} {count}" if capacity.running_flag else f"let {count} run at once"
+        return f"{how}, where memory allows it: see `bringup plan`"
     if capacity.on_host is not None:
         return f"fewer or shorter requests, or a larger cache: {capacity.on_host.flag}"
     ways = ["fewer or shorter requests", "more GPUs"]
@@ -181,7 +194,8 @@ def _relief(capacity: _Capacity, count: int, requests: float) -> str:
 def _fixes(capacity: _Capacity, count: int) -> tuple[Fix, ...]:
     if not capacity.is_bound_by_slots:
         return ()
-    return (Fix(type="flag", name="running requests", old=str(capacity.running), new=str(count)),)
+    name = capacity.running_flag or "running requests"
+    return (Fix(type="flag", name=name, old=str(capacity.running), new=str(count)),)
 
 
 def _pressure(deployment: Deployment) -> Iterator[Finding]:

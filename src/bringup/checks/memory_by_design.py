@@ -38,23 +38,26 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if account is None or not account.carriers:
         return Judgement(findings=())
     carriers = [one for one in account.carriers if one.engine_bytes is not None]
-    bounds = account.bounds
-    if account.plan is None or bounds is None or not carriers:
-        return Judgement(findings=(_unknown(account, has_figures=bool(carriers)),))
+    if account.plan is None or not carriers:
+        # Of a card that MIG cuts the account says itself what was lacking.
+        has_figures = bool(carriers) or any(one.gpu.mig_mode == "Enabled" for one in account.carriers)
+        return Judgement(findings=(_unknown(account, has_figures=has_figures),))
     # A rank that is out of line with the others is told by the check of their balance.
     odd = [rank.one for rank in odd_ranks(deployment)]
     carriers = [one for one in carriers if not any(one is other for other in odd)]
-    low, high = bounds
-    fullest = max(carriers, key=lambda one: one.engine_bytes or 0)
-    least = min(carriers, key=lambda one: one.engine_bytes or 0)
+    over = max(carriers, key=lambda one: (one.engine_bytes or 0) - _bounds(account, one)[1])
+    under = min(carriers, key=lambda one: (one.engine_bytes or 0) - _bounds(account, one)[0])
     pool = _pool_finding(deployment.engine.kv, account.plan)
-    if (fullest.engine_bytes or 0) > high + _TOLERANCE:
-        findings = (_more(account, account.plan, fullest, low, high),)
+    if (over.engine_bytes or 0) > _bounds(account, over)[1] + _TOLERANCE:
+        findings = (_more(account, account.plan, over, *_bounds(account, over)),)
     elif pool is not None:
         findings = (pool,)
-    elif (least.engine_bytes or 0) < low - _TOLERANCE:
-        findings = (_less(account.plan, least, low, high),)
+    elif (under.engine_bytes or 0) < _bounds(account, under)[0] - _TOLERANCE:
+        findings = (_less(account.plan, under, *_bounds(account, under)),)
     else:
+        low, high = (
+            pick(_bounds(account, one)[end] for one in carriers) for end, pick in ((0, min), (1, max))
+        )
         findings = (_as_designed(account, account.plan, carriers, low, high),)
     measured = tuple(
         Measurement(name=f"unexplained memory, {one.gpu.label}", value=one.unexplained, unit="bytes")
@@ -62,6 +65,11 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
         if one.unexplained
     )
     return Judgement(findings=findings, measurements=measured)
+
+
+def _bounds(account: Account, one: GpuAccount) -> tuple[int, int]:
+    """The least and the most that the plan allows this GPU: stages of a pipeline differ."""
+    return one.bounds or account.bounds or (0, 0)
 
 
 def _on_host(host: HostAccount) -> Judgement:

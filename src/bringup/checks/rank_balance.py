@@ -1,8 +1,9 @@
 """The tensor-parallel ranks hold the same, as far as the engine's rules make them.
 
-Ranks of one stage have equal shares of weights and cache. What differs by rule: the first rank has contexts
-of other processes of the engine and more communication buffers; pipeline stages have layers of their own. The
-number of cache blocks is the least over all ranks, so the fullest GPU decides for all.
+Ranks of one stage have equal shares of weights and cache. Stages of a pipeline have layers of their own and
+are not held against each other. What differs by rule: the first rank has contexts
+of other processes of the engine and more communication buffers. The number of cache blocks is the least over
+all ranks, so the fullest GPU decides for all.
 
 Source: vLLM 0.33.0 `v1/core/kv_cache_utils.py` (`get_kv_cache_configs`, the minimum over workers); SGLang
 0.5.23 `model_runner.py` (`get_available_gpu_memory(distributed=True)`). Seen: 200 MiB within a group and 850
@@ -12,7 +13,7 @@ MiB for the first rank of four (SGLang).
 from collections.abc import Sequence
 
 from bringup.checks import Check, Replies
-from bringup.planner.ranks import SPREAD, OddRank, odd_ranks, ranks_of
+from bringup.planner.ranks import SPREAD, OddRank, odd_ranks, ranks_of, stages_of
 from bringup.units import mib_text
 from bringup.values.account import GpuAccount
 from bringup.values.deployment import Deployment, Depth
@@ -29,9 +30,58 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     if len(carriers) < 2:
         return Judgement(findings=())
     odd = odd_ranks(deployment)
+    stages = stages_of(deployment, carriers)
+    if len(stages) > 1:
+        return _of_stages(deployment, stages, odd)
     spread = max(_held(one) for one in carriers) - min(_held(one) for one in carriers)
     measured = (Measurement(name="spread over the ranks", value=spread, unit="bytes"),)
     return Judgement(findings=(_uneven(odd) if odd else _even(carriers, spread),), measurements=measured)
+
+
+def _of_stages(
+    deployment: Deployment, stages: Sequence[Sequence[GpuAccount]], odd: Sequence[OddRank]
+) -> Judgement:
+    """The same within each stage of a pipeline, and what each stage holds."""
+    measured = tuple(
+        Measurement(
+            name=f"spread over the ranks, stage {number}",
+            value=max(map(_held, stage)) - min(map(_held, stage)),
+            unit="bytes",
+        )
+        for number, stage in enumerate(stages)
+    )
+    finding = _uneven(odd) if odd else _staged(deployment, stages)
+    return Judgement(findings=(finding,), measurements=measured)
+
+
+def _staged(deployment: Deployment, stages: Sequence[Sequence[GpuAccount]]) -> Finding:
+    plan = deployment.account.plan if deployment.account else None
+    shares = plan.stages if plan is not None and len(plan.stages) == len(stages) else ()
+    parts: list[str] = []
+    rows: list[Evidence] = []
+    for number, stage in enumerate(stages):
+        held = sorted(map(_held, stage))
+        size = mib_text(held[0]) if held[-1] == held[0] else f"{mib_text(held[0])} to {mib_text(held[-1])}"
+        gpus = gpus_text([one.gpu for one in stage])
+        layers = f" (layers {shares[number].layers[0]}-{shares[number].layers[-1]})" if shares else ""
+        parts.append(f"stage {number}{layers} on {gpus} {size}")
+        rows.append(Evidence(source="driver", text=f"stage {number}, {gpus}: {size}"))
+    rows += [
+        Evidence(
+            source="rule",
+            text=f"stage {number}: {len(share.layers)} layers, {mib_text(share.weights_bytes)} of weights "
+            f"and {mib_text(share.pool_bytes)} of KV cache per GPU",
+        )
+        for number, share in enumerate(shares)
+    ]
+    return Finding(
+        id="rank_balance",
+        severity=Severity.OK,
+        summary=f"the stages of the pipeline hold their own layers: {', '.join(parts)}",
+        expected=_EXPECTED,
+        action="none",
+        evidence=tuple(rows),
+    )
 
 
 def _held(one: GpuAccount) -> int:

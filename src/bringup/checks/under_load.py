@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.checks import Batch, Check, Replies
+from bringup.parse import engine_end
 from bringup.parse.answer_fault import Fault, FaultKind, reply_or_fault
 from bringup.parse.chat import ChatReply
 from bringup.parse.chat_request import chat_body
@@ -130,11 +131,12 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
     }
     errors = tuple(_errors(steps))
     sampled = _samples(deployment)
+    has_ended = bool(errors) and engine_end.has_ended(deployment, replies.everyone)
     if errors:  # then not all answers have come, and what is still held says nothing
         sampled = (one for one in sampled if one.id != "under_load.held")
-    found = [*errors, *_wrong(steps, able), *sampled]
+    found = [*(() if has_ended else errors), *_wrong(steps, able), *sampled]
     loud = [one for one in found if one.severity is not Severity.NOTE]
-    if not loud:
+    if not loud and not has_ended:  # which is told by the check whether the engine is still there
         found.insert(0, _fine(deployment, steps, able))
     return Judgement(findings=tuple(found), measurements=tuple(_measured(deployment, steps)))
 
@@ -336,5 +338,5 @@ CHECK = Check(
     depth=Depth.QUICK,
     asks=asks,
     judge=judge,
-    shows_model=False,
+    reads_all=True,
 )

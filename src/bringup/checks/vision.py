@@ -1,5 +1,7 @@
 """Whether a multimodal model sees: a square of one colour, and one digit, both made here.
 
+Of a model that neither its engine nor its name nor its config calls one that sees, nothing is said.
+
 Source: the content part `image_url` of OpenAI's chat interface with a `data:` URL, as vLLM, SGLang and
 llama.cpp take it.
 """
@@ -58,6 +60,10 @@ _EXERCISES: tuple[tuple[str, str, Callable[[], str], Callable[[str], bool]], ...
 def _is_asked(deployment: Deployment) -> bool:
     if deployment.engine.supports_vision is not None:
         return deployment.engine.supports_vision
+    return _is_named_so(deployment)
+
+
+def _is_named_so(deployment: Deployment) -> bool:
     return _SEES.search(f"{deployment.model.id} {deployment.model.root or ''}") is not None
 
 
@@ -86,7 +92,7 @@ def _message(question: str, picture: str) -> dict[str, Json]:
 
 def _judge(deployment: Deployment, replies: Replies) -> Judgement:
     if not _is_asked(deployment):
-        return Judgement(findings=(_not_asked(deployment),))
+        return Judgement(findings=_not_asked(deployment))
     refusal = reply_or_fault(replies.answers.get("colour"))
     if isinstance(refusal, Fault) and refusal.kind is FaultKind.REFUSED:
         return Judgement(findings=(_refused(deployment, refusal),))
@@ -102,20 +108,27 @@ def _judge(deployment: Deployment, replies: Replies) -> Judgement:
     return Judgement(findings=(*fault_findings(heard, 2), *cut_off_findings("vision", heard), *graded))
 
 
-def _not_asked(deployment: Deployment) -> Finding:
-    reason = (
-        "the engine takes text only"
-        if deployment.engine.supports_vision is False
-        else "neither the engine nor the model's name says that it sees"
-    )
-    return Finding(
+def _not_asked(deployment: Deployment) -> tuple[Finding, ...]:
+    """A note where it is in doubt whether the model sees; nothing for a model of text."""
+    who = [
+        word
+        for word, says in (("name", _is_named_so(deployment)), ("config", deployment.has_encoder))
+        if says
+    ]
+    if not who:
+        return ()
+    is_told = deployment.engine.supports_vision is False
+    engine = "the engine takes text only" if is_told else "the engine does not say that it takes pictures"
+    finding = Finding(
         id="vision",
         severity=Severity.NOTE,
-        summary=f"no pictures were shown: {reason}",
-        expected="pictures are shown to models that see",
-        explanation="a text model refuses pictures, which says nothing about its health",
-        action="none, if it is a text model; else see in the engine's log whether its vision part was loaded",
+        summary=f"no pictures were shown: {engine}, though the model's {' and '.join(who)} "
+        f"say{'s' if len(who) == 1 else ''} that it sees",
+        expected=_EXPECTED,
+        explanation="it is served for text only, or its part for pictures was not loaded",
+        action="none, if it is meant for text only; else look in the engine's log for its vision part",
     )
+    return (finding,)
 
 
 def _refused(deployment: Deployment, fault: Fault) -> Finding:

@@ -10,11 +10,12 @@ from click.core import ParameterSource
 
 from bringup.cli.output import OutputOptions, emit, require_places
 from bringup.cli.progress import ProgressLine
-from bringup.errors import UsageError
+from bringup.errors import EXIT_INTERRUPTED, UsageError
 from bringup.flows.reach import find_port, reach, replayed
 from bringup.flows.verify import Verification, VerifyRequest, engine_spec, verify
 from bringup.machine import Target as HostTarget
 from bringup.transport.http_stream import Target, target_of
+from bringup.transport.recording import save
 from bringup.values.deployment import Depth, Wanted
 from bringup.values.engine import EngineSpec
 
@@ -191,6 +192,10 @@ def _run(url: str | None, engine_command: tuple[str, ...], options: dict[str, ob
     require_places(output)
     with ProgressLine(enabled=options["quiet"] is not True) as progress:
         outcome = asyncio.run(_verified(url, engine_command, options, progress))
+    if outcome.is_interrupted and output.record is not None:
+        save(output.record, outcome.recording)
+        click.echo(f"interrupted: what was observed until then is in {output.record}", err=True)
+        return EXIT_INTERRUPTED
     emit(outcome.report, outcome.recording, output)
     return outcome.report.exit_code
 
@@ -236,6 +241,7 @@ def _request(target: Target, spec: EngineSpec | None, options: dict[str, object]
             gpus=() if options["gpus"] is None else gpu_names(str(options["gpus"])),
         ),
         log_text=_log_text(options["log_file"]),
+        keeps_interrupted=options["record"] is not None,
         has_api_key=target.api_key is not None,
         is_tls=target.scheme == "https",
         spec=spec,

@@ -14,11 +14,12 @@ from bringup.parse.engine_process import is_engine
 from bringup.planner.account import Predicted, Told, account_of, told_by, told_in_log
 from bringup.planner.carriers import Carriers, engine_pids, engine_rows, find_carriers
 from bringup.planner.host_account import host_account, is_on_processor
+from bringup.planner.own_memory import process_bytes, why_no_part, with_own_memory
 from bringup.transport.catalogue import load_cards
 from bringup.values.account import Account, HostAccount
 from bringup.values.deployment import Deployment
 from bringup.values.engine import EngineSpec
-from bringup.values.host import Gpu, HostSnapshot
+from bringup.values.host import EngineProcess, Gpu, HostSnapshot
 from bringup.values.model import ModelSpec
 from bringup.values.plan import Gpus, HostTask, PlanTask
 
@@ -28,7 +29,11 @@ _MODEL = (
     "let this login read the model's config.json on the engine's host, or give the engine's command with the "
     "model's name on the hub after `--`"
 )
-_INSTANCE = "read the memory of the engine's instance from the table of `nvidia-smi`"
+_INSTANCE = (
+    "start the engine with CUDA_VISIBLE_DEVICES=MIG-.. (`nvidia-smi -L` names them), and verify as one who "
+    "may read its environment"
+)
+_SIZES = "verify anew: the sizes of instances are in the table of `nvidia-smi`, which was not read here"
 _COMPARE = "keep a recording (--record) and compare with it later: a leak shows as growth"
 
 
@@ -44,6 +49,7 @@ def deployment_account(
         return None
     process = host.engine_on(deployment.port)
     spec = deployment.spec
+    host = with_own_memory(host, process, spec)
     carriers = find_carriers(
         host, process, spec, wanted=deployment.wanted.gpus, count=gpu_count(deployment.engine.engine, spec)
     )
@@ -129,13 +135,14 @@ def _plan(
     """The plan of the engine's own command on the GPUs that carry it."""
     spec, engine = deployment.spec, deployment.engine
     memory = _memory(engine.engine)
-    lacking = _lacking(deployment, carriers, memory)
+    process = host.engine_on(deployment.port)
+    lacking = _lacking(deployment, carriers, memory, process)
     if lacking is not None:
         return lacking
     if model is None or memory is None or spec is None:
         return Predicted(why_no_plan=why_no_model or "the model's config was not found", cure=_MODEL)
     try:
-        gpus = _gpus(host, carriers.gpus, engine_pids(host.engine_on(deployment.port)))
+        gpus = _gpus(host, carriers.gpus, engine_pids(process))
         task = PlanTask(
             spec=replace(spec, model=spec.model or model.name),
             version=engine.version,
@@ -151,7 +158,9 @@ def _plan(
     return min(planned, key=lambda one: _distance(one, engine.kv.tokens))
 
 
-def _lacking(deployment: Deployment, carriers: Carriers, memory: EngineMemory | None) -> Predicted | None:
+def _lacking(
+    deployment: Deployment, carriers: Carriers, memory: EngineMemory | None, process: EngineProcess | None
+) -> Predicted | None:
     """What a plan lacks beside the model, and what would give it."""
     spec, engine = deployment.spec, deployment.engine
     if memory is None:
@@ -161,11 +170,8 @@ def _lacking(deployment: Deployment, carriers: Carriers, memory: EngineMemory | 
         return Predicted(why_no_plan="the engine's command line is not known", cure=_COMMAND)
     if not carriers.gpus:
         return Predicted(why_no_plan="no GPU holds the model", cure="name the GPUs that do with --gpus")
-    cut = next((gpu for gpu in carriers.gpus if gpu.mig_mode == "Enabled"), None)
-    if cut is None:
-        return None
-    why = f"{cut.label} is cut by MIG, and the driver's figures are those of the whole card"
-    return Predicted(why_no_plan=why, cure=_INSTANCE)
+    why = next(filter(None, (why_no_part(gpu, process, spec) for gpu in carriers.gpus)), "")
+    return Predicted(why_no_plan=why, cure=_SIZES if why.endswith("told") else _INSTANCE) if why else None
 
 
 def _distance(planned: Predicted, tokens: int | None) -> int:
@@ -183,7 +189,10 @@ def _gpus(host: HostSnapshot, cards: Sequence[Gpu], own: frozenset[int]) -> Gpus
         - sum(row.memory_used or 0 for row in engine_rows(host, gpu, own))
         for gpu in cards
     ]
-    return replace(seen, used_by_others=max(held, default=0))
+    on_host = [
+        (gpu.memory_used or 0) - (process_bytes(host, gpu) or 0) for gpu in cards if gpu.shares_host_memory
+    ]
+    return replace(seen, used_by_others=max(0, max(held, default=0) + max(on_host, default=0)))
 
 
 def _memory(engine: str) -> EngineMemory | None:

@@ -6,6 +6,7 @@ from bringup.errors import BringupError
 from bringup.parse import model_catalogue
 from bringup.parse.hf_config import read_config
 from bringup.parse.json_value import Json, read_json
+from bringup.planner.encoder_tensors import tower_of
 from bringup.transport.catalogue import load_models
 from bringup.values.deployment import Deployment
 from bringup.values.model import ModelSpec
@@ -29,6 +30,11 @@ def running_model(deployment: Deployment) -> tuple[ModelSpec | None, str]:
                 return None, error.message
     shown = ", ".join(f"`{name}`" for name in names) or "it"
     return None, f"{shown} is not in the catalogue of models"
+
+
+def sees_pictures(model: ModelSpec) -> bool:
+    """Whether its config names a part for pictures, by the part itself or by what its family is known for."""
+    return any(part != "audio_config" for part in model.multimodal) or tower_of(model) is not None
 
 
 def _from_files(deployment: Deployment, names: tuple[str, ...]) -> ModelSpec | None:

@@ -56,6 +56,7 @@ class VerifyRequest:
     spec: EngineSpec | None = None  # of the engine's command line, when the user gave it
     target: Target = field(default_factory=Target)
     log_text: str | None = None  # of the engine's start, where the user gave a file
+    keeps_interrupted: bool = False  # what was observed when it is cancelled is judged and returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Verification:
 
     report: Report
     recording: Recording
+    is_interrupted: bool = False  # it was cancelled on the way
 
 
 async def verify(
@@ -122,10 +124,11 @@ async def verify(
     )
     exercise.beside = {"load": sampler}
     exercise.at_work = lambda: at_work(sampler.engine, world.endpoint)
-    observed = await exercise.run(checks)
+    observed, is_interrupted = await _exercised(exercise, checks, request)
     observed.answers.setdefault("under_load", {}).update(sampler.answers)
     target = _with_model(target, deployment)
-    after = await _look(world, "after", asked, target) if _changes_may_show(deployment) else None
+    looks_again = not is_interrupted and _changes_may_show(deployment)
+    after = await _look(world, "after", asked, target) if looks_again else None
     if after is not None and request.log_text is not None:
         given = CommandResult(key=ENGINE_LOG, status=0, stdout=request.log_text[:MOST_LOG_BYTES])
         after.results[ENGINE_LOG] = given
@@ -141,7 +144,19 @@ async def verify(
     )
     looks = {"before": before, "after": after, "load": _Look(results=sampler.results, taken_at=taken_at)}
     recording = _recording(request, world, report, probes, observed, looks)
-    return Verification(report=report, recording=recording)
+    return Verification(report=report, recording=recording, is_interrupted=is_interrupted)
+
+
+async def _exercised(
+    exercise: Exercise, checks: Mapping[str, Check], request: VerifyRequest
+) -> tuple[Observed, bool]:
+    """What was observed, and whether it is only a part because somebody had enough."""
+    try:
+        return await exercise.run(checks), False
+    except asyncio.CancelledError:
+        if not request.keeps_interrupted:
+            raise
+        return exercise.observed, True
 
 
 def _sampler(deployment: Deployment, asked: Sources, world: World) -> LoadSampler:
@@ -184,9 +199,10 @@ def _with_account(deployment: Deployment) -> Deployment:
         return deployment
     # The rules of memory are loaded only where there is memory to account for.
     from bringup.flows.account import deployment_account, processor_account  # noqa: PLC0415 - see above
-    from bringup.flows.running_model import running_model  # noqa: PLC0415 - see above
+    from bringup.flows.running_model import running_model, sees_pictures  # noqa: PLC0415 - see above
 
     model, why = running_model(deployment)
+    deployment = replace(deployment, has_encoder=model is not None and sees_pictures(model))
     of_host = processor_account(deployment, model)
     if of_host is not None:  # GPUs that are there are none of its matter
         return replace(deployment, account=Account(gpus=(), host=of_host))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from bringup.errors import UnreadableAnswer
 from bringup.parse.nvidia_list import read_list, read_nvlinks
 from bringup.parse.nvidia_loop import read_samples
+from bringup.parse.nvidia_table import read_table
 from bringup.parse.sections import read_sections
 from bringup.values.host import Gpu, GpuInstance, NvLink
 
@@ -34,11 +35,31 @@ def join(gpus: Sequence[Gpu], *, links: str, samples: str, software: str) -> tup
 
 
 def _instances(software: str) -> dict[int, tuple[GpuInstance, ...]]:
-    """MIG devices by GPU index, of the list of cards."""
-    listed = read_sections(software).get("list", "")
+    """MIG devices by GPU index: names of the list of cards, sizes of the table of nvidia-smi."""
+    sections = read_sections(software)
+    listed = sections.get("list", "")
     if "MIG " not in listed:
         return {}
     try:
-        return {gpu.index: gpu.instances for gpu in read_list(listed) if gpu.index is not None}
+        gpus = read_list(listed)
     except UnreadableAnswer:
         return {}
+    sizes = _sizes(sections.get("table", ""))
+    return {
+        gpu.index: tuple(_with_size(one, sizes.get((gpu.index, one.device))) for one in gpu.instances)
+        for gpu in gpus
+        if gpu.index is not None
+    }
+
+
+def _sizes(table: str) -> dict[tuple[int | None, int | None], GpuInstance]:
+    """Rows of the table by GPU index and device number."""
+    try:
+        gpus = read_table(table).gpus if table else ()
+    except UnreadableAnswer:
+        return {}
+    return {(one.gpu_index, one.device): one for gpu in gpus for one in gpu.instances}
+
+
+def _with_size(one: GpuInstance, row: GpuInstance | None) -> GpuInstance:
+    return one if row is None else replace(row, uuid=one.uuid, profile=one.profile)

@@ -215,7 +215,9 @@ modinfo -F version nvidia 2>/dev/null
 echo "@@ tool"
 limited 10 "$tool" --version </dev/null 2>&1
 echo "@@ list"
-limited 10 "$tool" -L </dev/null 2>/dev/null
+listed=$(limited 10 "$tool" -L </dev/null 2>/dev/null)
+printf '%s\\n' "$listed"
+case $listed in *MIG-*) echo "@@ table"; limited 10 "$tool" </dev/null 2>/dev/null ;; esac
 echo "@@ mapped"
 limited 5 grep -Eo '/[^ ]*/lib(cuda|cudart[^/ ]*)[.]so[.][0-9.]+' /proc/[0-9]*/maps 2>/dev/null |
   sort -u | head -n 400

@@ -7,9 +7,10 @@ unexplained, and said so.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bringup.planner.carriers import Carriers, engine_pids, engine_rows
+from bringup.planner.stages import plan_of_rank, stage_of
 from bringup.units import mib
 from bringup.values.account import Account, AccountLine, GpuAccount, Holder, Role, Source
 from bringup.values.engine import KvCapacity
@@ -57,7 +58,7 @@ def account_of(
     """The account of all GPUs of `host`."""
     ranks = {id(gpu): rank for rank, gpu in enumerate(carriers.gpus)}
     own, main = engine_pids(process), process.pid if process else None
-    others = frozenset(pid for one in host.engines if one.pid != main for pid in engine_pids(one))
+    others = {pid: one.port for one in host.engines if one.pid != main for pid in engine_pids(one)}
 
     def holders(gpu: Gpu) -> tuple[Holder, ...]:
         mine = engine_rows(host, gpu, own) if id(gpu) in ranks else ()
@@ -70,6 +71,7 @@ def account_of(
                 is_other_engine=row.pid not in own
                 and row not in mine
                 and (row.pid in others or is_engine_name(row.name or "")),
+                port=others.get(row.pid) if row.pid and row.pid not in own and row not in mine else None,
             )
             for row in host.processes
             if row.memory_used is not None and row.is_on(gpu)
@@ -77,14 +79,15 @@ def account_of(
 
     def told(rank: int | None) -> Mapping[str, Told]:
         own = predicted.told_of_rank.get(rank) if rank is not None else None
-        return {**(own or dict[str, Told]()), **predicted.told}
+        return {**(own or dict[str, Told]()), **_of_stage(predicted.told, predicted.plan, rank)}
 
     accounts = tuple(
         _gpu_account(
             gpu,
             ranks.get(id(gpu)),
             holders=holders(gpu),
-            plan=predicted.plan,
+            plan=plan_of_rank(predicted.plan, ranks.get(id(gpu))) if predicted.plan else None,
+            used_by_others=predicted.task.gpus.used_by_others if predicted.task else 0,
             told=told(ranks.get(id(gpu))),
         )
         for gpu in _of_one_maker(host, carriers)
@@ -97,6 +100,17 @@ def account_of(
         why_no_plan="" if predicted.plan else predicted.why_no_plan,
         cure="" if predicted.plan else predicted.cure,
     )
+
+
+def _of_stage(told: Mapping[str, Told], plan: LayoutPlan | None, rank: int | None) -> Mapping[str, Told]:
+    """What the endpoint tells, of the stage with the largest pool, as it is for this rank's stage."""
+    pool = told.get("kv_pool")
+    if plan is None or rank is None or pool is None or not plan.stages:
+        return told
+    largest = max(share.pool_bytes for share in plan.stages)
+    mine = plan.stages[stage_of(plan.layout, rank)].pool_bytes
+    size = pool.bytes * mine // largest if largest else pool.bytes
+    return {**told, "kv_pool": replace(pool, bytes=size)}
 
 
 def _of_one_maker(host: HostSnapshot, carriers: Carriers) -> tuple[Gpu, ...]:
@@ -146,22 +160,22 @@ def _gpu_account(
     *,
     holders: tuple[Holder, ...],
     plan: LayoutPlan | None,
+    used_by_others: int,
     told: Mapping[str, Told],
 ) -> GpuAccount:
     total, used = gpu.memory_total, gpu.memory_used
     role = _role(gpu, rank, holders)
-    if total is None or used is None:
+    is_of_all = gpu.mig_mode == "Enabled" and not gpu.part  # and the engine has one of the instances
+    if total is None or used is None or (is_of_all and role is Role.MODEL):
         return GpuAccount(gpu=gpu, role=role, rank=rank, holders=holders)
+    if gpu.shares_host_memory:
+        return _on_host_memory(
+            gpu, rank, holders=holders, plan=plan, used_by_others=used_by_others, told=told
+        )
     reserved = gpu.memory_reserved or 0
     others = tuple(one for one in holders if not one.is_engine)
     taken = sum(one.bytes for one in others)
-    driver = [
-        _seen("reserved", reserved, "kept by the driver"),
-        *(
-            _seen("other_engine" if one.is_other_engine else "other_process", one.bytes, _words(one))
-            for one in others
-        ),
-    ]
+    driver = [_seen("reserved", reserved, "kept by the driver"), *map(_stranger, others)]
     free = _seen("free", total - reserved - used, "total - reserved - used")
     if role is not Role.MODEL:
         rest = used - taken
@@ -175,8 +189,54 @@ def _gpu_account(
         lines=_shown((*driver, *parts, free)),
         holders=holders,
         engine_bytes=used - taken,
+        bounds=_bounds(plan, used_by_others),
         unexplained=unexplained,
     )
+
+
+def _on_host_memory(
+    gpu: Gpu,
+    rank: int | None,
+    *,
+    holders: tuple[Holder, ...],
+    plan: LayoutPlan | None,
+    used_by_others: int,
+    told: Mapping[str, Told],
+) -> GpuAccount:
+    """The same of a card that shares the host's memory: what no process holds on it is the host's."""
+    total, available = gpu.memory_total or 0, gpu.memory_free or 0
+    role = _role(gpu, rank, holders)
+    others = tuple(one for one in holders if not one.is_engine)
+    held = sum(one.bytes for one in holders if one.is_engine)
+    taken = held + sum(one.bytes for one in others)
+    rest = max(0, total - available - taken)
+    parts, unexplained = _engine_lines(held, plan, told) if held else ([], None)
+    host = (
+        replace(
+            _seen("other_programs", rest, "used on the processor, by the engine as well"),
+            source=Source.KERNEL,
+        ),
+        replace(_seen("free", total - taken - rest, "can still be had"), source=Source.KERNEL),
+    )
+    return GpuAccount(
+        gpu=gpu,
+        role=role,
+        rank=rank,
+        lines=_shown((*map(_stranger, others), *parts, *host)),
+        holders=holders,
+        engine_bytes=held or None,
+        bounds=_bounds(plan, used_by_others),
+        unexplained=unexplained,
+    )
+
+
+def _stranger(one: Holder) -> AccountLine:
+    return _seen("other_engine" if one.is_other_engine else "other_process", one.bytes, _words(one))
+
+
+def _bounds(plan: LayoutPlan | None, used_by_others: int) -> tuple[int, int] | None:
+    """What the engine alone may hold, bytes."""
+    return (plan.smi_used_low - used_by_others, plan.smi_used_high - used_by_others) if plan else None
 
 
 def _engine_lines(

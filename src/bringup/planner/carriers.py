@@ -88,6 +88,9 @@ def find_carriers(
         order = {id(gpu): rank for rank, gpu in enumerate(expected)}
         seen.sort(key=lambda gpu: order.get(id(gpu), len(order)))
         return Carriers(gpus=tuple(seen), words="the driver lists the engine's processes there", is_seen=True)
+    opened = _opened(host, process)
+    if opened:
+        return Carriers(gpus=opened, words="the engine's processes have it open", is_seen=True)
     loaded = [gpu for gpu in host.main_gpus if _is_loaded(gpu)]
     if count is None and not wanted:  # what the engine may use is not yet what it uses
         expected = tuple(gpu for gpu in expected if any(gpu is one for one in loaded))
@@ -99,6 +102,16 @@ def find_carriers(
     if expected and any(gpu is one for gpu in expected for one in loaded):
         return Carriers(gpus=tuple(expected), words="flags and environment choose them", is_seen=False)
     return Carriers(gpus=tuple(loaded), words=f"memory is in use there ({names})", is_seen=False)
+
+
+def _opened(host: HostSnapshot, process: EngineProcess | None) -> tuple[Gpu, ...]:
+    """The GPUs whose device files the engine has open, where the drivers tell nothing of their memory."""
+    if process is None or any(gpu.memory_used is not None for gpu in host.main_gpus):
+        return ()
+    files = process.gpu_devices
+    return tuple(
+        gpu for gpu in host.main_gpus if gpu.minor is not None and f"/dev/nvidia{gpu.minor}" in files
+    )
 
 
 def _is_loaded(gpu: Gpu) -> bool:

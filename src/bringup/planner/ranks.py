@@ -9,9 +9,11 @@ Seen: 200 MiB within a group and 850 MiB for the first rank of four (SGLang).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bringup.planner.stages import stage_of
 from bringup.units import GIB, mib
 from bringup.values.account import Account, GpuAccount
 from bringup.values.deployment import Deployment
+from bringup.values.plan import Layout
 
 SPREAD = mib(200)  # within a group, the first rank aside
 FIRST_RANK = GIB + mib(200)  # contexts of the engine's other processes, 0.3 to 0.7 GiB each, and its buffers
@@ -49,18 +51,32 @@ def _belong_together(deployment: Deployment, account: Account) -> bool:
 
 def odd_ranks(deployment: Deployment) -> tuple[OddRank, ...]:
     """All ranks that are out of line, the farthest first."""
-    account, ranks = deployment.account, ranks_of(deployment)
-    if account is None or len(ranks) < 2:
+    ranks = ranks_of(deployment)
+    if len(ranks) < 2:
         return ()
-    found = [odd for stage in _stages(account, ranks) for odd in _odd(stage)]
+    found = [odd for stage in stages_of(deployment, ranks) for odd in _odd(stage)]
     return tuple(sorted(found, key=lambda odd: -abs(odd.more)))
 
 
-def _stages(account: Account, ranks: Sequence[GpuAccount]) -> list[Sequence[GpuAccount]]:
-    """The ranks of each pipeline stage: a stage's ranks follow each other."""
-    stages = account.plan.layout.pipeline_parallel if account.plan else 1
-    size = max(1, len(ranks) // max(1, stages))
-    return [ranks[start : start + size] for start in range(0, len(ranks), size)]
+def stages_of(deployment: Deployment, ranks: Sequence[GpuAccount]) -> list[list[GpuAccount]]:
+    """The ranks of each pipeline stage, over all replicas."""
+    layout = _layout(deployment, len(ranks))
+    stages: list[list[GpuAccount]] = [[] for _ in range(layout.pipeline_parallel)]
+    for number, one in enumerate(ranks):
+        stages[stage_of(layout, number if one.rank is None else one.rank)].append(one)
+    return [stage for stage in stages if stage]
+
+
+def _layout(deployment: Deployment, count: int) -> Layout:
+    """The layout of the plan, else as the command line says it."""
+    account, spec = deployment.account, deployment.spec
+    if account is not None and account.plan is not None:
+        return account.plan.layout
+    flags = spec.flags if spec is not None else {}
+    given = (flags.get(name, "") for name in ("--pipeline-parallel-size", "--pp-size", "--pp_size"))
+    stages = next((int(text) for text in given if text.isdigit() and int(text)), 1)
+    tensor = (spec.tensor_parallel_size if spec is not None else None) or max(1, count // stages)
+    return Layout(tensor_parallel=tensor, pipeline_parallel=stages)
 
 
 def _odd(stage: Sequence[GpuAccount]) -> list[OddRank]:

@@ -8,7 +8,7 @@ from bringup.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
 from bringup.report.load import load_table
 from bringup.report.memory import bars, ledger_tables
 from bringup.units import bytes_text, mib_text, seconds_text
-from bringup.values.deployment import Deployment
+from bringup.values.deployment import Ability, Deployment
 from bringup.values.finding import WORST_FIRST, Finding, Fingerprint, Judgement, Measurement, Severity, worst
 from bringup.values.host import Gpu, HostSnapshot
 from bringup.values.report import Cell, Report, Table
@@ -140,21 +140,25 @@ def _function(judged: Sequence[Judged]) -> list[Judged]:
     return [one for one in judged if one.section == "function"]
 
 
-def _good(function: Sequence[Judged]) -> list[Judged]:
-    """The checks that were measured and found nothing that is broken."""
-    return [one for one in function if one.severity in (Severity.OK, Severity.NOTE)]
-
-
 def _is_shown(judged: Sequence[Judged]) -> bool:
     """Whether any check shows that the model answers."""
-    return any(one.shows_model for one in _good(_function(judged)))
+    return any(_shows(one) for one in judged)
+
+
+def _shows(one: Judged) -> bool:
+    """Whether it shows that the model answers: any sign of life does among functions, a result elsewhere."""
+    if not one.shows_model or one.severity not in (Severity.OK, Severity.NOTE):
+        return False
+    return one.section == "function" or any(
+        finding.severity is Severity.OK for finding in one.judgement.findings
+    )
 
 
 def _function_sentence(judged: Sequence[Judged]) -> str:
     function = _function(judged)
     broken = [one for one in function if one.severity is Severity.FAILURE]
     if not function:
-        return "No function check was run."
+        return "It answers." if _is_shown(judged) else "No function check was run."
     good = sum(one.severity is Severity.OK for one in function)
     count = f"{good} of {len(function)} function checks are good"
     if not broken:
@@ -170,8 +174,11 @@ def _notes_sentence(deployment: Deployment, judged: Sequence[Judged]) -> str:
     if not noted:
         return ""
     size = deployment.model.parameters
-    of_size = f", for a model of {_count_text(size)} parameters" if size else ""
-    return f"Noted, and nothing broken{of_size}: {_listing(noted)}."
+    is_small = size and deployment.ability in (Ability.TINY, Ability.SMALL)
+    of_size = f" (a model of {_count_text(size)} parameters is small)" if size and is_small else ""
+    have = "one has" if len(noted) == 1 else f"{len(noted)} have"
+    names = _listing([name.replace("_", " ") for name in noted])
+    return f"Another {have} a remark, and nothing is broken{of_size}: {names}."
 
 
 def _speed_sentence(measurements: Sequence[Measurement]) -> str:

@@ -118,7 +118,8 @@ def _is_like(one: GpuAccount, other: GpuAccount) -> bool:
 def _table(group: Sequence[GpuAccount]) -> Table:
     first = group[0]
     rows = [_row(line) for line in first.lines]
-    rows.append(("together", round(in_mib(first.gpu.memory_total or 0)), "", "", "driver"))
+    whose = "kernel" if first.gpu.shares_host_memory else "driver"
+    rows.append(("together", round(in_mib(first.gpu.memory_total or 0)), "", "", whose))
     return Table(
         title=f"Memory of {gpus_text([one.gpu for one in group])}",
         columns=_COLUMNS,

@@ -50,6 +50,7 @@ class Holder:
     bytes: int
     is_engine: bool = False  # of the engine under test
     is_other_engine: bool = False
+    port: int | None = None  # on which that other engine answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +63,17 @@ class GpuAccount:
     lines: tuple[AccountLine, ...] = ()  # empty: the driver told no figures
     holders: tuple[Holder, ...] = ()
     engine_bytes: int | None = None  # held by the engine under test
+    bounds: tuple[int, int] | None = None  # what that may be by the plan, bytes
     unexplained: int | None = None  # bytes beyond what the rules allow; below them where negative
 
     def line(self, name: str) -> AccountLine | None:
         """The line of that name."""
         return next((line for line in self.lines if line.name == name), None)
+
+    @property
+    def neighbours(self) -> tuple[Holder, ...]:
+        """Other engines that answer on a port of their own: they share the GPU on purpose."""
+        return tuple(holder for holder in self.holders if holder.port is not None)
 
     @property
     def other_bytes(self) -> int:
@@ -117,7 +124,7 @@ class Account:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """What the engine alone may hold on one GPU by its plan, bytes."""
+        """What the engine alone may hold on the GPU that decides by its plan, bytes."""
         if self.plan is None:
             return None
         others = self.task.gpus.used_by_others if self.task else 0

@@ -58,6 +58,7 @@ class Deployment:
     host_after: HostSnapshot | None = None  # after them
     load: LoadTrace | None = None  # what was sampled beside the burst; None: there was none
     account: Account | None = None  # of the GPUs; None: none was seen
+    has_encoder: bool = False  # the config of the model, where it was read, names a part for pictures
     has_api_key: bool = False
     is_tls: bool = False
     known_bugs: tuple[KnownBug, ...] = ()  # of all engines; which of them apply is judged

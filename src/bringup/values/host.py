@@ -57,6 +57,10 @@ class GpuInstance:
     memory_total: int | None = None  # bytes
     memory_used: int | None = None  # bytes, of the whole GPU instance
 
+    def is_named(self, name: str) -> bool:
+        """Whether `name` is its UUID or the beginning of it."""
+        return self.uuid is not None and self.uuid.lower().startswith(name.strip().lower())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
@@ -143,6 +147,8 @@ class Gpu:
     samples: tuple[GpuSample, ...] = ()
     name_is_cut: bool = False  # the plain table cuts names at about 24 characters
     instances: tuple[GpuInstance, ...] = ()  # MIG devices, where the source lists them
+    part: str = ""  # the instance that the figures of memory are of, where they are of one: "MIG 3g.40gb"
+    shares_host_memory: bool = False  # the figures of memory are the host's: the card has none of its own
     said: dict[str, str] = field(default_factory=dict[str, str])  # field -> the driver's words for "no value"
 
     @property
@@ -163,7 +169,8 @@ class Gpu:
         Each maker counts its own cards from 0: those of AMD and Intel say whose they are.
         """
         kind = {"amd": "AMD GPU", "intel": "Intel GPU"}.get(self.vendor, "GPU")
-        return f"{kind} {self.index if self.index is not None else self.bus_id or self.uuid or '?'}"
+        name = f"{kind} {self.index if self.index is not None else self.bus_id or self.uuid or '?'}"
+        return f"{name} ({self.part})" if self.part else name
 
     def is_named(self, name: str) -> bool:
         """Whether `name` is its index, UUID (or the beginning of it, as nvidia-smi takes it) or PCI bus id.
@@ -180,6 +187,8 @@ class Gpu:
             return maker == self.vendor and self.is_named(rest)
         if plain.isdigit():
             return self.index == int(plain)
+        if plain.startswith("mig-") and any(one.is_named(plain) for one in self.instances):
+            return True
         if plain.startswith(("gpu-", "mig-")):
             return self.uuid is not None and self.uuid.lower().startswith(plain)
         if self.uuid is not None and self.uuid.lower() == plain:  # AMD and Intel put no word before it

@@ -192,6 +192,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageShare:
+    """What a GPU of one pipeline stage holds: its layers differ from those of the others."""
+
+    layers: tuple[int, ...]  # indices
+    weights_bytes: int
+    pool_bytes: int  # of KV cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutPlan:
     """One layout with its account."""
 
@@ -208,6 +217,7 @@ class LayoutPlan:
     requests: float = 0.0  # of that length, at once, over the whole deployment
     upcoming: tuple[Upcoming, ...] = ()  # largest first
     share: Share | None = None
+    stages: tuple[StageShare, ...] = ()  # in order; empty where one stage has all layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

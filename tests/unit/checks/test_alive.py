@@ -50,6 +50,17 @@ def test_died_at_its_first_request(make):
     assert "EngineCore" in finding.evidence[0].text
 
 
+def test_a_burst_that_ends_it_is_named(make):
+    """And its errors are not told a second time by the check of the burst."""
+    broken = [
+        Answer(key=f"4 at once, {number} sum", problem=Problem.REFUSED, detail="refused", sent_at=2.0)
+        for number in range(1, 5)
+    ]
+    right = make.whole("alone sum", "42")
+    finding = judged(make, *NOT_ASKED, under_load=[right, *broken], before=host(), after=host())
+    assert finding.summary == "the engine stopped listening while it was being asked 4 at once in the burst"
+
+
 def test_restarted_behind_our_back(make):
     finding = judged(make, *UP, before=host(), after=host(pid=9, started_at=1010.0, taken_at=1100.0))
     assert finding.severity == "failure"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from machine import Box
+from machine import Box, Neighbour, Worker
 from touchstones import box_a, case_a, under_load
 
 from bringup.flows.reach import replayed
@@ -118,7 +118,13 @@ def test_no_more_requests_are_held_than_the_scheduler_runs(tmp_path: Path) -> No
     report = verified(case_a(flags("--max-num-seqs", "2")), tmp_path, need_concurrency=4)
     found = memory(report)["kv_capacity.concurrency"]
     assert "4 requests of 131,072 tokens at once are needed, 2.0 are held" in found.summary
-    assert "2 requests run at once, whatever the cache holds" in found.explanation
+    assert found.explanation == "2 requests run at once (--max-num-seqs 2), whatever the cache holds"
+    assert found.action.startswith("--max-num-seqs 4, where memory allows it")
+    assert [(fix.name, fix.old, fix.new) for fix in found.fixes] == [("--max-num-seqs", "2", "4")]
+    fine = memory(verified(case_a(flags("--max-num-seqs", "2")), tmp_path))["kv_capacity"]
+    assert (
+        "2.0 requests of 131,072 tokens at once, limited by --max-num-seqs 2, not by tokens" in fine.summary
+    )
     assert found.expected == "4 x 131,072 tokens, for which the cache has room"
 
 
@@ -172,3 +178,98 @@ def test_the_lines_of_a_card_with_pids_of_another_table_add_up(tmp_path: Path) -
     report = verified(case_a(in_a_container), tmp_path)
     for one in report.facts["account"].gpus:
         assert sum(line.bytes for line in one.lines) == mib(97_887)
+
+
+def sharing(box: Box) -> Box:
+    """Qwen3-8B on half of GPU 0, and another engine on port 8001 on the other half."""
+    used = 2 * 44_600
+    cards = tuple(replace(one, used_mib=used if one.index == 0 else 3) for one in box.cards)
+    argv = (*box.argv[:3], "Qwen/Qwen3-8B", "--max-model-len", "32768", "--gpu-memory-utilization", "0.45")
+    other = Worker(pid=5000, card=0, mib=44_590, name="VLLM::EngineCore", is_engine=False)
+    return replace(
+        box,
+        cards=cards,
+        workers=(replace(box.workers[0], mib=44_590), other),
+        argv=argv,
+        environment={"CUDA_VISIBLE_DEVICES": "0"},
+        neighbours=(Neighbour(pid=5000, port=8001, argv=(*argv, "--port", "8001")),),
+    )
+
+
+class TestTwoEnginesOnOneCard:
+    """0.45 and 0.45 of one card, on purpose."""
+
+    def test_the_other_one_is_named_and_nothing_is_to_be_ended(self, tmp_path: Path) -> None:
+        report = verified(case_a(sharing, blocks=10_000), tmp_path)
+        assert not loud(report)
+        found = memory(report)["gpu_set.neighbour"]
+        assert found.severity is Severity.NOTE
+        assert found.summary == (
+            "GPU 0 is shared with another engine on port 8001 (process 5000 VLLM::EngineCore): 44,610 MiB "
+            "here and 44,590 MiB there, together 89,200 MiB of 97,887 MiB"
+        )
+        assert "gpu_set.shared" not in memory(report)
+
+    def test_one_that_answers_nowhere_is_looked_at(self, tmp_path: Path) -> None:
+        def left_over(box: Box) -> Box:
+            return replace(sharing(box), neighbours=())
+
+        found = loud(verified(case_a(left_over, blocks=10_000), tmp_path))
+        assert "gpu_set.shared" in found
+
+    def test_too_little_room_for_both_is_a_warning(self, tmp_path: Path) -> None:
+        def full(box: Box) -> Box:
+            box = sharing(box)
+            cards = tuple(replace(one, used_mib=97_150) if one.index == 0 else one for one in box.cards)
+            mine, other = box.workers
+            return replace(box, cards=cards, workers=(mine, replace(other, mib=97_150 - 44_610)))
+
+        assert loud(verified(case_a(full, blocks=10_000), tmp_path)) == {"headroom.tight"}
+
+
+def in_stages(*used: int, tensor: int = 1):
+    """Case A cut into stages of a pipeline, `tensor` cards to a stage."""
+
+    def change(box: Box) -> Box:
+        argv = (*box.argv[:4], "--pipeline-parallel-size", str(4 // tensor))
+        argv += ("--tensor-parallel-size", str(tensor), "--max-num-seqs", "256", "--max-model-len", "131072")
+        argv += ("--gpu-memory-utilization", "0.95")
+        cards = tuple(replace(one, used_mib=used[one.index]) for one in box.cards[:4])
+        workers = tuple(replace(one, mib=used[one.card] - 9) for one in box.workers)
+        return replace(box, argv=argv, cards=(*cards, *box.cards[4:]), workers=workers)
+
+    return change
+
+
+class TestPipeline:
+    """62 layers in stages of 15, 16, 16 and 15: the first and the last hold less by rule."""
+
+    def test_stages_are_not_held_against_each_other(self, tmp_path: Path) -> None:
+        report = verified(case_a(in_stages(92_200, 96_720, 96_700, 92_300)), tmp_path)
+        assert not loud(report)
+        balance = memory(report)["rank_balance"]
+        assert "stage 0 (layers 0-14) on GPU 0 92,200 MiB, stage 1 (layers 15-30) on GPU 1" in balance.summary
+        assert any(
+            one.text.startswith("stage 3: 15 layers, 53,724 MiB of weights and 32,945 MiB of KV cache")
+            for one in balance.evidence
+        )
+
+    def test_the_ledger_of_each_stage_has_its_own_layers(self, tmp_path: Path) -> None:
+        report = verified(case_a(in_stages(92_200, 96_720, 96_700, 92_300)), tmp_path)
+        first, second, *_ = report.facts["account"].carriers
+        # 35,840 blocks of 1 MiB where 16 layers are, 15 / 16 of it where 15 are
+        assert second.line("kv_pool").bytes == mib(35_840)
+        assert first.line("kv_pool").bytes == mib(33_600)
+        assert first.unexplained == second.unexplained == 0
+
+    def test_a_stage_that_holds_more_than_its_layers_need(self, tmp_path: Path) -> None:
+        found = loud(verified(case_a(in_stages(96_700, 96_720, 96_700, 92_300)), tmp_path))
+        assert found == {"memory_by_design.more"}
+
+    def test_ranks_of_one_stage_hold_the_same(self, tmp_path: Path) -> None:
+        even = verified(case_a(in_stages(96_000, 96_000, 95_000, 95_000, tensor=2)), tmp_path)
+        summary = memory(even)["rank_balance"].summary
+        assert "stage 0 (layers 0-30) on GPUs 0, 1 96,000 MiB, stage 1 (layers 31-61) on GPUs 2, 3" in summary
+        odd = verified(case_a(in_stages(96_000, 96_000, 95_000, 92_000, tensor=2)), tmp_path)
+        assert memory(odd)["rank_balance"].severity is Severity.WARNING
+        assert "GPU 2 holds 3,000 MiB more" in memory(odd)["rank_balance"].summary

@@ -68,6 +68,11 @@ class TestCaseA:
         assert "256 takes 1,880 MiB of the 2,410 MiB" in why
         assert "at 1,024, the default, 7,522 MiB, 2,344 MiB in one piece: out of memory" in why
 
+    def test_a_text_model_in_order_has_no_remark_among_its_functions(self, tmp_path: Path) -> None:
+        report = verified(case_a(), tmp_path)
+        assert report.paragraph.startswith("It answers: 20 of 20 function checks are good. One stream ")
+        assert not [one for one in report.findings if one.id == "vision"]
+
     def test_tokens_and_requests(self, tmp_path: Path) -> None:
         report = verified(case_a(), tmp_path)
         # 35,840 blocks x 16 tokens / 131,072
@@ -187,7 +192,7 @@ def remarks(report: Report) -> dict[str, str]:
     return {one.id: one.severity.value for one in report.findings if one.severity is not Severity.OK}
 
 
-A_REMARKS = {"vision": "note", "headroom.tight": "note"}  # what the whole case A says
+A_REMARKS = {"headroom.tight": "note"}  # what the whole case A says
 B_REMARKS = {
     "context_limit": "note",
     "vision": "note",
@@ -291,6 +296,11 @@ class TestUnderLoad:
         power = next(row for row in table.rows if row[0] == "GPU 0 power")
         assert power[1:4] == ("84", "410", "W")
         assert len(report.facts["load"].gpus[0].moments) == 30
+
+    def test_a_burst_alone_shows_that_it_works(self, tmp_path: Path) -> None:
+        report = verified(under_load(case_a(), box_a()), tmp_path, only=["under_load"])
+        assert report.verdict == "works"
+        assert report.paragraph.startswith("It answers. Up to 16 requests at once answered")
 
     def test_a_card_that_gets_too_hot(self, tmp_path: Path) -> None:
         heat = {"clocks_throttle_reasons.active": "0x0000000000000020", "temperature.gpu": 93}

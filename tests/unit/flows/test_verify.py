@@ -148,3 +148,45 @@ def test_a_price_is_told_recorded_and_replayed(tmp_path):
     assert found.summary == (
         "4 x 83.3 W with the model at rest + 4 x 33.5 W idle = 467 W (limit 600 W), 2.80 a day"
     )
+
+
+class HangingEndpoint(ReplayEndpoint):
+    """An endpoint of a recording whose answer to one check never comes."""
+
+    def __init__(self, recording, *, hangs_at):
+        super().__init__(recording)
+        self.hangs_at = hangs_at
+        self.is_hanging = asyncio.Event()
+
+    async def send(self, ask):
+        if ask.key.startswith(self.hangs_at):
+            self.is_hanging.set()
+            await asyncio.Event().wait()
+        return await super().send(ask)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_was_observed_before_an_interruption_can_be_kept(keeps):
+    answers = {"models_endpoint": {"list": Answer(key="list", status=200, body='{"data":[{"id":"m"}]}')}}
+    recording = Recording(
+        probes={"/v1/models": Answer(key="/v1/models", status=200, body="{}")}, answers=answers
+    )
+
+    async def interrupted():
+        endpoint = HangingEndpoint(recording, hangs_at="cancel/")
+        world = World(runner=None, endpoint=endpoint, sandbox=ReplaySandbox(recording))
+        request = VerifyRequest(
+            url="http://gpubox:8000", only=("models_endpoint", "cancel"), keeps_interrupted=keeps
+        )
+        task = asyncio.ensure_future(verify(request, world))
+        await endpoint.is_hanging.wait()
+        task.cancel()
+        return await task
+
+    if not keeps:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(interrupted())
+        return
+    outcome = asyncio.run(interrupted())
+    assert outcome.is_interrupted
+    assert outcome.recording.answers["models_endpoint"]["list"].body == '{"data":[{"id":"m"}]}'

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bringup.units import mib
-from bringup.values.deployment import Wanted
+from bringup.values.deployment import Ability, Wanted
 from bringup.values.finding import Judgement, Measurement, Severity
 from bringup.values.host import Disk, HostFacts, HostSnapshot, NumaNode, PciDevice
 
@@ -29,11 +29,20 @@ def test_without_one_good_function_check_nobody_says_works(deployment, judged, r
         (Severity.FAILURE, "broken", 1),
     ]
     for severity, verdict, code in expected:
-        report = report_of(deployment, judged("gpu_memory", severity, "so it is", section="resources"))
+        memory = replace(judged("gpu_memory", severity, "so it is", section="resources"), shows_model=False)
+        report = report_of(deployment, memory)
         assert (report.verdict, report.exit_code) == (verdict, code)
     report = report_of(deployment, judged("fact", Severity.UNKNOWN, "no answer came"))
     assert report.verdict == "not measured"
     assert "Whether it works is not known: 0 of 1 function checks are good." in report.paragraph
+
+
+def test_right_answers_in_a_burst_show_the_model_and_a_remark_on_one_does_not(deployment, judged, report_of):
+    stood = judged("under_load", Severity.OK, "up to 16 at once", section="capacity")
+    assert report_of(deployment, stood).verdict == "works"
+    assert "It answers." in report_of(deployment, stood).paragraph
+    weak = judged("under_load", Severity.NOTE, "none right alone either", section="capacity")
+    assert report_of(deployment, weak).verdict == "not exercised"
 
 
 def test_an_open_door_alone_is_no_working_model(deployment, judged, report_of):
@@ -46,7 +55,10 @@ def test_an_open_door_alone_is_no_working_model(deployment, judged, report_of):
 def test_what_is_only_noted_is_not_counted_as_good(deployment, judged, report_of):
     noted = judged("arithmetic", Severity.NOTE, "0 of 10 calculations right")
     report = report_of(deployment, judged("fact", Severity.OK, "Paris"), noted)
-    assert "It answers: 1 of 2 function checks are good. Noted, and nothing broken" in report.paragraph
+    assert (
+        "It answers: 1 of 2 function checks are good. "
+        "Another one has a remark, and nothing is broken: arithmetic." in report.paragraph
+    )
 
 
 def test_an_estimated_speed_is_told_as_one(deployment, judged, report_of):
@@ -101,7 +113,13 @@ def test_a_gpu_that_tells_no_memory_is_neither_full_nor_left_out_in_silence(depl
 
 def test_a_weak_model_is_named_as_weak(deployment, judged, report_of):
     report = report_of(deployment, judged("arithmetic", Severity.NOTE, "77"))
-    assert "Noted, and nothing broken, for a model of 230B parameters: arithmetic." in report.paragraph
+    assert "Another one has a remark, and nothing is broken: arithmetic." in report.paragraph
+    small = replace(deployment, ability=Ability.TINY, model=replace(deployment.model, parameters=135_000_000))
+    notes = (judged(name, Severity.NOTE, "77") for name in ("arithmetic", "json_schema"))
+    assert (
+        "Another 2 have a remark, and nothing is broken (a model of 135M parameters is small): "
+        "arithmetic and json schema." in report_of(small, *notes).paragraph
+    )
     assert report.exit_code == 0
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bringup.parse.nvidia_join import join
 from bringup.parse.nvidia_loop import read_moments, read_samples
 from bringup.parse.nvidia_software import read_driver
 from bringup.units import MIB
-from bringup.values.host import CommandResult, MappedLibrary
+from bringup.values.host import CommandResult, Gpu, MappedLibrary
 from bringup.vendors.nvidia import VENDOR
 
 SHELLS = [
@@ -169,6 +170,22 @@ echo 'CUDA UMD version    : 13.3'
 
 def test_a_host_without_the_tool_tells_no_versions(ask):
     assert read_driver(ask("nvidia.software")) is None
+
+
+SIZES = """
+[ "$1" = -L ] && { echo 'GPU 0: X (UUID: GPU-1)'; echo '  MIG 3g.40gb     Device  0: (UUID: MIG-1)'; exit 0; }
+[ $# -eq 0 ] || exit 0
+echo '|  0    2   0   0  |           11091MiB / 40448MiB    | 60      0 |  3   0    3    0    3 |'
+"""
+
+
+def test_the_sizes_of_instances_are_asked_for_where_a_card_is_cut(ask):
+    (gpu,) = join([Gpu(index=0)], links="", samples="", software=ask("nvidia.software", nvidia_smi=SIZES))
+    (part,) = gpu.instances
+    assert (part.uuid, part.profile, part.gpu_instance) == ("MIG-1", "3g.40gb", 2)
+    assert (part.memory_used, part.memory_total) == (11_091 * MIB, 40_448 * MIB)
+    whole = ask("nvidia.software", nvidia_smi=SIZES.replace("MIG", "X"))
+    assert "@@ table" not in whole
 
 
 def test_answers_join_the_gpus_that_they_are_about():

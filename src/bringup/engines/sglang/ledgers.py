@@ -24,6 +24,7 @@ from bringup.planner.kv_sglang import SglangPools, SglangRules, sglang_pools
 from bringup.planner.kv_versions import Version, read_version
 from bringup.planner.ledger import line, settle
 from bringup.planner.measured import AS_LOGGED
+from bringup.planner.stages import stage_shares
 from bringup.planner.weight_rules import LayerOffload, WeightRules, sglang_rules
 from bringup.planner.weights import Weights
 from bringup.planner.workspace import (
@@ -115,6 +116,7 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
         fits=starts and pools.tokens > 0,
         weights_bytes=weights.total,
         kv=kv,
+        stages=stage_shares(weights, sum(one.bytes for one in ledger if one.name == "kv_pool")),
         smi_used_low=low,
         smi_used_high=high,
         ledger=ledger,

@@ -18,6 +18,7 @@ from bringup.planner.kv_formats import head_bytes, latent_bytes
 from bringup.planner.kv_states import state_bytes
 from bringup.planner.ledger import line, settle
 from bringup.planner.spread import share
+from bringup.planner.stages import stage_shares
 from bringup.planner.weight_rules import WeightRules, sglang_rules
 from bringup.planner.weights import Weights, weights_per_rank
 from bringup.planner.workspace import (
@@ -96,6 +97,7 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
         fits=starts and kv.tokens > 0,
         weights_bytes=weights.total,
         kv=kv,
+        stages=stage_shares(weights, sum(one.bytes for one in ledger if one.name == "kv_pool")),
         smi_used_low=low,
         smi_used_high=high,
         ledger=ledger,

@@ -15,6 +15,7 @@ from bringup.planner.kv_cache import kv_layout, kv_plan
 from bringup.planner.kv_records import KvLayout, KvRules
 from bringup.planner.kv_versions import NEWEST, Version, read_version
 from bringup.planner.ledger import line, settle
+from bringup.planner.stages import stage_shares
 from bringup.planner.workspace import Estimate, exact
 from bringup.units import GIB, MIB
 from bringup.values.finding import Finding, Severity, worst
@@ -155,6 +156,7 @@ def plan_layout(task: PlanTask, layout: Layout | None = None) -> LayoutPlan:
         requests=requests,
         upcoming=upcoming(task, settings, decides.need),
         share=_share(task, settings),
+        stages=stage_shares(weights, pool, [(kv.blocks or 0) * size for size in cache.stage_bytes]),
     )
 
 
