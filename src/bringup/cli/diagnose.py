@@ -10,7 +10,7 @@ import click
 from bringup import __version__
 from bringup.cli.progress import BytesLine
 from bringup.errors import UsageError
-from bringup.flows.diagnose import diagnose, load_rules, sift
+from bringup.flows.diagnose import diagnose, load_rules, model_named, sift
 from bringup.flows.log_text import LogPlace, open_log
 from bringup.flows.probes import Observed
 from bringup.parse.log_stream import KeptLines
@@ -61,7 +61,7 @@ def command(ctx: click.Context, log: Path | None, **options: object) -> None:
         kept,
         rules,
         source=place.words if place else f"host {options['host']}",
-        observed=_observed(_text(options["host"]), place, is_quiet=is_quiet),
+        observed=_observed(_text(options["host"]), place, kept, is_quiet=is_quiet),
     )
     if options["format_"] == "json":
         from bringup.cli.output import write_json  # noqa: PLC0415 - only what is printed is loaded
@@ -99,7 +99,7 @@ def _sifted(pieces: Iterator[bytes], rules: dict[str, Rule], *, is_quiet: bool) 
         return sift(pieces, rules, progress.read)
 
 
-def _observed(host: str | None, place: LogPlace | None, *, is_quiet: bool) -> Observed:
+def _observed(host: str | None, place: LogPlace | None, kept: KeptLines, *, is_quiet: bool) -> Observed:
     if host is None:
         return Observed()
     from bringup.flows.probes import observe  # noqa: PLC0415 - only where a host is asked
@@ -107,7 +107,13 @@ def _observed(host: str | None, place: LogPlace | None, *, is_quiet: bool) -> Ob
 
     if not is_quiet:
         click.echo(f"asking {host}, about 15 s", err=True)
-    target = Target(unit=place.unit if place else None, container=place.container if place else None)
+    model, places = model_named(kept)
+    target = Target(
+        unit=place.unit if place else None,
+        container=place.container if place else None,
+        model=model,
+        model_places=places,
+    )
     return observe(host, target)
 
 

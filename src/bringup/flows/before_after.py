@@ -1,85 +1,217 @@
 """The ledger of a start as it was and with a proposed flag, where the log tells enough to plan both.
 
-Nobody is asked: a model that is neither here nor in the catalogue gives no ledger.
+Nobody is asked: a model that is neither here nor in the catalogue gives no ledger, and it is said why.
 """
 
 import re
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from bringup.errors import BringupError
-from bringup.parse.model_catalogue import find_model
-from bringup.report.changed_line import changed_command, spelled
-from bringup.transport.catalogue import load_models
+from bringup.flows.model_source import find_here
+from bringup.planner.fitting import cuts_that_fit, share_in_use
+from bringup.planner.workspace import context_memory
+from bringup.report.changed_line import changed_command
 from bringup.units import GIB, MIB, in_mib
 from bringup.values.case import Case
+from bringup.values.diagnosis import BeforeAfter, LedgerRow
 from bringup.values.finding import Finding, Fix
-from bringup.values.plan import LayoutPlan, LedgerLine
-from bringup.values.report import Cell, Table
+from bringup.values.plan import LayoutPlan
+from bringup.values.setting_names import flag_of, value_of
 
 _FAMILIES = ("mem.", "shard.")
-_CAPACITY = re.compile(r"total capacity of ([\d.]+) (GiB|MiB)")
+_CAPACITY = re.compile(r"total capac(?:i)?ty of ([\d.]+) (GiB|MiB)")
+_PLANNED = {"mem.kv_none", "mem.kv_too_small", "mem.weights_oom"}  # kinds whose cures a plan tells better
 _MOST_GPUS = 64
-_ENGINES = ("vllm", "sglang")  # whose command lines a log shows whole enough
+_MOST_TRIED = 8  # times as many GPUs as now
+_MOST_SHARE = 0.97  # of a GPU that an engine can have without failing later
+# What starts an engine whose arguments a log shows and whose rules the planner knows.
+_PROGRAMS = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
+}
 
 
-def before_and_after(finding: Finding, case: Case) -> tuple[Table, ...]:
-    """The table of both ledgers for the finding's first flag; none where the log tells too little."""
-    fix = next((one for one in finding.fixes if one.type == "flag" and one.new is not None), None)
-    if fix is None or not finding.id.startswith(_FAMILIES) or case.engine not in _ENGINES:
-        return ()
-    if not case.argv or not _is_at_hand(case.model):
-        return ()
-    try:
-        before = _planned(case, case.argv)
-        after = _planned(case, changed_command(case, fix))
-    except BringupError:
-        return ()
-    return (_table(before, after, fix, case),) if before is not None and after is not None else ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cannot(Exception):  # noqa: N818 - never leaves this module
+    """Why nothing can be planned."""
+
+    why: str
 
 
-def _is_at_hand(model: str | None) -> bool:
-    """Whether the model can be read without asking anybody."""
-    if not model:
-        return False
-    return find_model(model, load_models()) is not None or (Path(model) / "config.json").is_file()
-
-
-def _planned(case: Case, argv: tuple[str, ...]) -> LayoutPlan | None:
-    gpus, total = _gpus(case)
-    if gpus is None:
+def before_and_after(finding: Finding, case: Case) -> BeforeAfter | None:
+    """Both ledgers for the finding's first flag, or why there are none; None: it is not about memory."""
+    if not finding.id.startswith(_FAMILIES):
         return None
+    fix = next((one for one in finding.fixes if one.type == "flag" and one.new is not None), None)
+    if fix is None:
+        return None
+    try:
+        case = _with_logged_pool(_with_command(case), fix)
+        before = planned(case, case.argv, _cuts(case))
+        after = planned(case, changed_command(case, fix), _cuts(case, fix))
+    except _Cannot as reason:
+        return BeforeAfter(change=fix, reason=reason.why)
+    except BringupError as error:
+        return BeforeAfter(change=fix, reason=error.message)
+    return BeforeAfter(
+        change=fix,
+        rows=tuple(_rows(before, after)),
+        tokens=(before.kv.tokens, after.kv.tokens),
+        fits=(before.fits, after.fits),
+    )
+
+
+def with_planned_values(finding: Finding, case: Case) -> Finding:
+    """The finding with GPUs, lengths and shares by the planner's account where the log itself tells none."""
+    if finding.id not in _PLANNED or case.engine not in _PROGRAMS:
+        return finding
+    length, share, cut = (flag_of(case.engine, one) for one in ("context", "memory_share", "tensor_parallel"))
+    if finding.id == "mem.kv_too_small" and any(fix.name == length for fix in finding.fixes):
+        return finding  # the log tells what fits
+    try:
+        case = _with_command(case)
+        plan = planned(case, case.argv, _cuts(case))
+        values = {cut: _fewest_gpus(case, cut)} if finding.id != "mem.kv_too_small" else {}
+    except (_Cannot, BringupError):
+        return finding
+    values[length] = _length(plan, case)
+    if finding.id == "mem.kv_none":
+        values[share] = _share(plan)
+    fixes = [replace(fix, **_new_value(fix, values.get(fix.name))) for fix in finding.fixes]
+    if finding.id == "mem.kv_too_small" and length and values[length]:
+        fixes.insert(0, Fix(type="flag", name=length, new=values[length], cost="shorter requests"))
+    return replace(finding, fixes=tuple(fixes))
+
+
+def _new_value(fix: Fix, value: str | None) -> dict[str, str]:
+    if value is None or value == fix.new:
+        return {}
+    return {"new": value, "cost": f"{value} GPUs" if fix.cost.endswith("GPUs") else fix.cost}
+
+
+def _fewest_gpus(case: Case, flag: str | None) -> str | None:
+    """The smallest number of GPUs above the present that each layer can be cut over and that is enough."""
+    now = value_of(case, flag)
+    present = int(now) if now and now.isdecimal() else 1
+    for size in reversed(cuts_that_fit(case.shape, _MOST_TRIED * present)):
+        fix = Fix(type="flag", name=flag or "", new=str(size))
+        if size > present and planned(case, changed_command(case, fix), _cuts(case, fix)).fits:
+            return str(size)
+    return None
+
+
+def _length(plan: LayoutPlan, case: Case) -> str | None:
+    """The longest request that the planned cache holds, where that is shorter than what is asked for."""
+    fits = plan.kv.longest_context
+    asked = value_of(case, flag_of(case.engine, "context"))
+    asked_tokens = int(asked) if asked and asked.isdecimal() else plan.context
+    if plan.kv.fits or not fits or (asked_tokens and fits >= asked_tokens):
+        return None
+    return str(fits)
+
+
+def _share(plan: LayoutPlan) -> str | None:
+    """The share that leaves a cache for one request of the longest length; None: none that can be had."""
+    if plan.share is None or plan.kv.fits:
+        return None
+    missing = plan.kv.needed_bytes - plan.kv.available_bytes
+    wanted = plan.share.value + missing / plan.share.base
+    hundredths = -int(-wanted * 100 // 1)
+    return f"{hundredths / 100:g}" if plan.share.value < wanted <= _MOST_SHARE else None
+
+
+def _with_command(case: Case) -> Case:
+    """The case with a command line, made of the arguments that the engine says it has where none is shown.
+
+    Raises:
+        _Cannot: what of engine, model and arguments is not told.
+    """
+    program = _PROGRAMS.get(case.engine or "")
+    if program is None:
+        raise _Cannot(
+            why=f"what {case.engine or 'an engine that is not told'} shows of its arguments does not do"
+        )
+    if not case.model:
+        raise _Cannot(why="the log does not name the model")
+    if find_here(case.model, is_this_machine=case.host is None) is None:
+        raise _Cannot(why=f"`{case.model}` is neither in the catalogue nor on this machine")
+    share = share_in_use(case.facts) if case.engine == "sglang" else None
+    flag = flag_of(case.engine, "memory_share")
+    if share is not None and flag and value_of(case, flag) is None:
+        case = replace(
+            case,
+            flags={**case.flags, flag: f"{share:g}"},
+            argv=(*case.argv, flag, f"{share:g}") if case.argv else (),
+        )
+    if case.argv:
+        return case
+    if not case.flags:
+        raise _Cannot(why="the log does not show the engine's arguments")
+    return replace(case, argv=(*program, case.model, *_words(case.flags.items())))
+
+
+def _with_logged_pool(case: Case, fix: Fix) -> Case:
+    """The case with the cache that its own log tells, where the fix leaves that as large as it is."""
+    pools = [rank.kv_pool for rank in case.facts.ranks if rank.kv_pool] if case.facts else []
+    same = {flag_of("vllm", "context"), flag_of("vllm", "kv_dtype")}
+    if case.engine != "vllm" or fix.name not in same or not pools or min(pools) <= 0:
+        return case
+    return replace(case, argv=(*case.argv, "--kv-cache-memory-bytes", str(min(pools))))
+
+
+def _words(flags: Iterable[tuple[str, str]]) -> Iterable[str]:
+    for name, value in flags:
+        if name in ("--model", "--model-path", "--model-tag") or value.lower() in ("false", "none", ""):
+            continue
+        yield from (name,) if value.lower() == "true" else (name, value)
+
+
+def planned(case: Case, argv: tuple[str, ...], gpus: int) -> LayoutPlan:
+    """The account of one GPU under a command.
+
+    Raises:
+        _Cannot: neither the GPU nor its memory is told, or no layout can be planned.
+        BringupError: the planner cannot.
+    """
     from bringup.flows.plan import PlanRequest, task_of  # noqa: PLC0415 - loads the planner
 
+    total, name = _memory(case), case.gpus[0].removeprefix("NVIDIA ") if case.gpus else None
+    if not total and not name:
+        raise _Cannot(why="the log tells neither the GPU nor its memory")
     request = PlanRequest(
         argv=argv,
-        gpus=gpus,
+        gpus=f"{gpus}x {'unknown' if total else name}",
         cuda_memory_mib=round(in_mib(total)) if total else None,
         engine_version=case.version,
         model=case.model,
     )
     memory, task = task_of(request)
     layouts = memory.plan(task).layouts
-    return layouts[0] if layouts else None
+    if not layouts:
+        raise _Cannot(why="no layout of the command can be planned")
+    return layouts[0]
 
 
-def _gpus(case: Case) -> tuple[str | None, int | None]:
-    """The cards as `--gpus` takes them, and their memory in bytes where the log says it."""
+def _memory(case: Case) -> int:
+    """Bytes of one GPU as CUDA sees it, where the log says it."""
     ranks = case.facts.ranks if case.facts else ()
-    total = max((rank.total or 0 for rank in ranks), default=0) or _capacity(case)
-    count = min(_MOST_GPUS, max(len(ranks), len(case.gpus), _asked(case)))
-    name = case.gpus[0].removeprefix("NVIDIA ") if case.gpus else None
-    if total:
-        return f"{count}x unknown", total
-    return (f"{count}x {name}", None) if name else (None, None)
+    seen = max((rank.total or 0 for rank in ranks), default=0) or _capacity(case)
+    free = max((rank.free_at_start or 0 for rank in ranks), default=0)
+    # What was free once the process had its own context there.
+    return seen or (free + context_memory().bytes if free else 0)
 
 
-def _asked(case: Case) -> int:
-    """GPUs that the command itself asks for."""
+def _cuts(case: Case, fix: Fix | None = None) -> int:
+    """GPUs that the command takes, with the fix in it."""
     product = 1
-    for flag in ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"):
-        value = case.flags.get(flag, "1")
-        product *= int(value) if value.isdecimal() and 0 < int(value) <= _MOST_GPUS else 1
-    return product
+    settings = [flag_of(case.engine, setting) for setting in ("tensor_parallel", "pipeline_parallel")]
+    if case.engine == "vllm":
+        settings.append("--data-parallel-size")
+    for flag in settings:
+        value = fix.new if fix is not None and fix.name == flag else value_of(case, flag)
+        product *= int(value) if value and value.isdecimal() and 0 < int(value) <= _MOST_GPUS else 1
+    return min(_MOST_GPUS, product)
 
 
 def _capacity(case: Case) -> int:
@@ -90,23 +222,11 @@ def _capacity(case: Case) -> int:
     return round(value * (GIB if found[1][2] == "GiB" else MIB))
 
 
-def _table(before: LayoutPlan, after: LayoutPlan, fix: Fix, case: Case) -> Table:
-    old, new = ({line.name: line for line in one.ledger} for one in (before, after))
-    rows: list[tuple[Cell, ...]] = [
-        (name.replace("_", " "), _in_mib(old.get(name)), _in_mib(new.get(name)))
-        for name in dict.fromkeys((*old, *new))
-        if any(one.get(name) and one[name].bytes for one in (old, new))
-    ]
-    rows.append(("tokens of KV cache", before.kv.tokens, after.kv.tokens))
-    fits = {True: "fits", False: "does not fit"}
-    rows.append(("verdict", fits[before.fits], fits[after.fits]))
-    return Table(
-        title="One GPU before and after, in MiB, planned",
-        columns=("what", "as it was", spelled(fix, case)),
-        rows=tuple(rows),
-        note="estimated from the command and the catalogue, not measured: bringup plan says how",
-    )
-
-
-def _in_mib(line: LedgerLine | None) -> int | None:
-    return round(in_mib(line.bytes)) if line is not None else None
+def _rows(before: LayoutPlan, after: LayoutPlan) -> Iterable[LedgerRow]:
+    old, new = ({line.name: line.bytes for line in one.ledger} for one in (before, after))
+    for name in dict.fromkeys((*old, *new)):
+        if old.get(name) or new.get(name):
+            yield LedgerRow(name=name, before=old.get(name), after=new.get(name))
+    then, now = ({one.name: one.bytes for one in plan.upcoming} for plan in (before, after))
+    for name in dict.fromkeys((*then, *now)):
+        yield LedgerRow(name=name, before=then.get(name), after=now.get(name), is_later=True)

@@ -7,6 +7,7 @@ from typing import cast
 from bringup import registry
 from bringup.flows.case import Run, cases_of
 from bringup.flows.decide import Decision, decide
+from bringup.flows.model_shape import shape_of, wants_shape
 from bringup.flows.probes import Observed
 from bringup.flows.start_log import start_log_readers
 from bringup.flows.undecided import undecided
@@ -14,13 +15,13 @@ from bringup.parse.case_lines import ReadLog, read_kept
 from bringup.parse.known_lines import KnownLines
 from bringup.parse.log_stream import KeptLines, LineSieve
 from bringup.parse.log_surroundings import TEXTS
+from bringup.parse.model_shape import TEXTS as SHAPE_TEXTS
 from bringup.parse.redact import redact
 from bringup.rules import Match, Rule
 from bringup.transport.catalogue import load_known_lines
 from bringup.values.case import Case, CaseLine
-from bringup.values.diagnosis import Diagnosis
+from bringup.values.diagnosis import BeforeAfter, Diagnosis
 from bringup.values.finding import Evidence, Finding, Fix, Severity, worst
-from bringup.values.report import Table
 
 # What every rule may want beside its own texts: tracebacks, and lines that say themselves that they are bad.
 _ALWAYS = (
@@ -40,6 +41,7 @@ _ALWAYS = (
     *("signal=SIG", "SIGTERM received", "KeyboardInterrupt", "Shutting down"),  # told to end
 )
 _MOST_QUOTED = 600  # characters of a line
+_MODEL_PLACES = ("HF_HUB_CACHE", "HF_HOME", "HOME")
 _EXITS = {Severity.FAILURE: 1, Severity.WARNING: 1, Severity.UNKNOWN: 7}
 
 
@@ -70,11 +72,21 @@ def sift(
     return sieve.finish()
 
 
+def model_named(kept: KeptLines) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """The model that the last run names, and the variables of its environment that say where models lie."""
+    runs = cases_of(read_kept(kept).lines, total_lines=kept.total_lines)
+    case = next((run.case for run in reversed(runs) if run.case.model), None)
+    if case is None:
+        return None, ()
+    places = tuple((name, case.environment[name]) for name in _MODEL_PLACES if name in case.environment)
+    return case.model, places
+
+
 def texts_wanted(rules: Mapping[str, Rule]) -> tuple[str, ...]:
     """Every text that a rule or a reader looks for, once."""
     wanted = dict.fromkeys(literal for rule in rules.values() for literal in rule.literals)
     wanted |= dict.fromkeys(text for reader in start_log_readers().values() for text in reader.literals)
-    return tuple(wanted | dict.fromkeys((*TEXTS, *_ALWAYS)))
+    return tuple(wanted | dict.fromkeys((*TEXTS, *SHAPE_TEXTS, *_ALWAYS)))
 
 
 def diagnose(
@@ -94,6 +106,7 @@ def diagnose(
         findings = (_redacted(rest), *findings) if rest else findings
     findings = findings or (_calm(case),)
     findings += tuple(_broken_rule(words) for words in judged.decision.failed)
+    findings, ledger = _planned(findings, case)
     return Diagnosis(
         source=source,
         findings=tuple(_as_numbered(finding, log) for finding in findings),
@@ -102,18 +115,20 @@ def diagnose(
         runs=len(runs),
         words=_words(judged.run, runs, log),
         total_lines=kept.total_lines,
-        tables=_tables(findings[0], case),
+        ledger=ledger,
         exit_code=_EXITS.get(worst(findings), 0),
     )
 
 
-def _tables(finding: Finding, case: Case) -> tuple[Table, ...]:
-    """The ledger before and after the first cure, where the planner can run."""
-    if not any(fix.type == "flag" for fix in finding.fixes):
-        return ()
-    from bringup.flows.before_after import before_and_after  # noqa: PLC0415 - loads the catalogue
+def _planned(findings: tuple[Finding, ...], case: Case) -> tuple[tuple[Finding, ...], BeforeAfter | None]:
+    """The findings with what the planner computes for the first, and its ledger before and after."""
+    first = findings[0]
+    if not wants_shape((first.id,)) or not first.fixes:
+        return findings, None
+    from bringup.flows.before_after import before_and_after, with_planned_values  # noqa: PLC0415 - loads the planner
 
-    return before_and_after(finding, case)
+    first = with_planned_values(first, case)
+    return (first, *findings[1:]), before_and_after(first, case)
 
 
 def _chosen(runs: Sequence[Run], rules: Mapping[str, Rule], known: KnownLines, observed: Observed) -> _Judged:
@@ -121,11 +136,23 @@ def _chosen(runs: Sequence[Run], rules: Mapping[str, Rule], known: KnownLines, o
     first: _Judged | None = None
     for run in _candidates(runs):
         case = replace(run.case, host=observed.host, texts=dict(observed.texts))
-        judged = _Judged(run=replace(run, case=case), decision=decide(case, rules, known))
+        judged = _judged(replace(run, case=case), rules, known)
         first = first or judged
         if judged.decision.is_decided:
             return judged
     return cast("_Judged", first)
+
+
+def _judged(run: Run, rules: Mapping[str, Rule], known: KnownLines) -> _Judged:
+    """What is decided about a run; where its cures depend on the model, with what is known of that."""
+    decision = decide(run.case, rules, known)
+    if not wants_shape(match.kind for match in decision.matches):
+        return _Judged(run=run, decision=decision)
+    shape = shape_of(run.case)
+    if not shape.is_known:
+        return _Judged(run=run, decision=decision)
+    run = replace(run, case=replace(run.case, shape=shape))
+    return _Judged(run=run, decision=decide(run.case, rules, known))
 
 
 def _candidates(runs: Sequence[Run]) -> list[Run]:

@@ -72,6 +72,24 @@ def find_model(
     return _from_hub(name, place, changes)
 
 
+def find_here(name: str, *, is_this_machine: bool = True) -> ModelSpec | None:
+    """The model of that name as far as it is known without asking anybody; None where it is not.
+
+    `is_this_machine`: whether a path in the name, and the hub's cache, are this machine's.
+    """
+    path = Path(name).expanduser()
+    place = HubPlace()
+    try:
+        if is_this_machine and path.exists():
+            return _from_path(path, {})
+        if is_this_machine and _HUB_ID.match(name) and hub.cached_folder(name) is not None:
+            return _from_hub(name, place, {})
+        entry = model_catalogue.find_model(name, load_models())
+        return _from_catalogue(name, entry, {}) if entry is not None else None
+    except (BringupError, OSError):  # a path that may not be read
+        return None
+
+
 def _from_path(path: Path, changes: Mapping[str, Json]) -> ModelSpec:
     if path.is_dir():
         return _from_folder(path, changes, name=str(path))

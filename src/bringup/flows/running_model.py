@@ -1,6 +1,6 @@
 """The model behind a running endpoint: what its files on the host or the catalogue say it is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bringup.errors import BringupError
 from bringup.parse import model_catalogue
@@ -9,6 +9,7 @@ from bringup.parse.json_value import Json, read_json
 from bringup.planner.encoder_tensors import tower_of
 from bringup.transport.catalogue import load_models
 from bringup.values.deployment import Deployment
+from bringup.values.host import ModelFiles
 from bringup.values.model import ModelSpec
 
 
@@ -18,7 +19,8 @@ def running_model(deployment: Deployment) -> tuple[ModelSpec | None, str]:
     Neither the hub nor any file of this machine is asked: a replay must come to the same answer.
     """
     names = _names(deployment)
-    found = _from_files(deployment, names)
+    host = deployment.host_after or deployment.host
+    found = model_in_files(host.model_files if host is not None else None, names)
     if found is not None:
         return found, ""
     for name in names:
@@ -37,10 +39,8 @@ def sees_pictures(model: ModelSpec) -> bool:
     return any(part != "audio_config" for part in model.multimodal) or tower_of(model) is not None
 
 
-def _from_files(deployment: Deployment, names: tuple[str, ...]) -> ModelSpec | None:
+def model_in_files(files: ModelFiles | None, names: Sequence[str]) -> ModelSpec | None:
     """What the config on the host says; None where there is none that can be read."""
-    host = deployment.host_after or deployment.host
-    files = host.model_files if host is not None else None
     texts = dict(files.texts) if files else {}
     text = texts.get("config.json") or texts.get("params.json")
     gguf = next((name for name in texts if name.endswith(".gguf")), "")

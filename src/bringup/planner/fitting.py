@@ -3,9 +3,15 @@
 import math
 
 from bringup.units import GIB
+from bringup.values.model_shape import ModelShape
+from bringup.values.start_log import StartLog
 
 MARGIN = GIB // 2  # what a device needs beside a share of it: contexts, libraries, late workspaces
 _LARGEST_VOCABULARY = 270_000
+_MOST_GPUS = 64
+_MOST_WEIGHTS = 0.9  # of what the engine may use: the rest is for a step and some cache
+# Bytes per logit of the request that failed, and of what the sampler held then.
+_HELD_PER_LOGIT = ((12, 6), (8, 6), (4, 2))
 _LOGIT_COPIES = (2, 4, 8, 12)  # bytes per logit: half, float32, 64-bit indices, values and indices of a sort
 
 
@@ -16,6 +22,64 @@ def divisors(number: int, limit: int) -> tuple[int, ...]:
     ((4, 2, 1), (2, 1))
     """
     return tuple(parts for parts in range(min(number, limit), 0, -1) if number % parts == 0)
+
+
+def fits_cut(shape: ModelShape, cuts: int, *, has_whole_experts: bool = False) -> bool:
+    """Whether each of `cuts` GPUs gets whole heads, blocks and groups, as far as they are known.
+
+    >>> fits_cut(ModelShape(heads=48, kv_heads=8, expert_intermediate=1536, block=(128, 128)), 8)
+    False
+    """
+    if shape.heads and shape.heads % cuts:
+        return False
+    if shape.kv_heads and shape.kv_heads % cuts and cuts % shape.kv_heads:
+        return False  # fewer KV heads than GPUs are held by several each
+    widths = (shape.intermediate, None if has_whole_experts else shape.expert_intermediate)
+    steps = (*(shape.block or (1, 1)), shape.group or 1)
+    return all(width % cuts == 0 and not any(width // cuts % step for step in steps)
+               for width in widths if width)  # fmt: skip
+
+
+def cuts_that_fit(shape: ModelShape, most: int, *, has_whole_experts: bool = False) -> tuple[int, ...]:
+    """Every number of GPUs up to `most` that this model can be cut over, most first; none: heads not known.
+
+    >>> cuts_that_fit(ModelShape(heads=48, kv_heads=8, expert_intermediate=1536, block=(128, 128)), 16)
+    (4, 2, 1)
+    """
+    if shape.heads is None:
+        return ()
+    sizes = range(most, 0, -1)
+    return tuple(size for size in sizes if fits_cut(shape, size, has_whole_experts=has_whole_experts))
+
+
+def wider_cut(shape: ModelShape, now: int, room: int | None) -> int:
+    """Over how many more GPUs to cut: the fewest whose part of the weights is at most `room`.
+
+    Twice as many where the model or the room is not known, or none that it can be cut over is enough.
+
+    >>> wider_cut(ModelShape(heads=64, kv_heads=8, weight_bytes=140 * GIB), 1, 70 * GIB)
+    4
+    """
+    fitting = [size for size in reversed(cuts_that_fit(shape, _MOST_GPUS)) if size > now]
+    if shape.weight_bytes and room:
+        for size in fitting:
+            if shape.weight_bytes / size <= _MOST_WEIGHTS * room:
+                return size
+    return next((size for size in fitting if size >= 2 * now), 2 * now)
+
+
+def room_of_sampler(free: int, requested: int | None, vocabulary: int, rows: int) -> tuple[int, int]:
+    """What the sampler's trial run had in all: what was free still, and logits that it held already.
+
+    Beside what it asked for last it holds logits of 16 bits, and, once it sorts, a float32 copy of them.
+
+    >>> room_of_sampler(GIB, 1024 * 200_064 * 12, 200_064, 1024)[1] == 1024 * 200_064 * 6
+    True
+    """
+    logits = vocabulary * rows
+    size = round((requested or 0) / logits, 1)
+    held = next((kept for copies, kept in _HELD_PER_LOGIT if abs(size - copies) < 0.2), 0) * logits
+    return free + held, held
 
 
 def cut_that_keeps_blocks(part: int, block: int, cuts: int | None) -> tuple[int, int] | None:
@@ -42,6 +106,28 @@ def share_that_fits(free: int, total: int, margin: int = MARGIN) -> float | None
     """
     share = math.floor((free - margin) / total * 100) / 100
     return share if share >= 0.05 else None
+
+
+def share_in_use(start: StartLog | None) -> float | None:
+    """The share for weights and pools that SGLang took by itself: what was left of what was free, told apart.
+
+    Source: SGLang `model_runner.py`, `profile_max_num_token`: the pool is what is left after weights less
+    (1 - share) of what was free before.
+    """
+    if start is None or (start.spec is not None and "--max-total-tokens" in start.spec.flags):
+        return None  # a pool of a given size leaves what it leaves
+    for rank in start.ranks:
+        before, left = rank.free_at_start, rank.free_after_pools
+        if before and left and 0 < left < before:
+            return round(1 - left / before, 2)
+    return None
+
+
+def weights_share(start: StartLog | None) -> float | None:
+    """The share of what was free at the start that the weights alone took; None: not told."""
+    ranks = start.ranks if start else ()
+    return max((rank.weights / rank.free_at_start for rank in ranks if rank.weights and rank.free_at_start),
+               default=None)  # fmt: skip
 
 
 def share_with_room(share: float, room: int, total: int | None) -> float:

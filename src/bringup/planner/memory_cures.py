@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from bringup.planner.fitting import (
     MARGIN,
     length_that_fits,
+    room_of_sampler,
     sequences_that_fit,
     share_that_fits,
     share_with_room,
     vocabulary_of,
+    weights_share,
+    wider_cut,
 )
+from bringup.planner.kv_versions import read_version
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, tensor_parallel_of, value_of
 
+_MOST_WEIGHTS = 0.9  # of a share: the rest is for a step and some cache
+_MOST_SHARE = 0.97  # that an engine can have without failing later
+_LEAST_CACHE = 0.03  # of the memory, for a cache of any use
 _RUNTIME_LIMITS = {"sglang": 8192, "vllm": 8192, "llama_cpp": 512}
 
 
@@ -62,18 +69,24 @@ class _Wanted:
         share = self.shortage.share
         if share is None:
             return self.flag("memory_share", "0.92", cost="less room for graphs and peaks")
-        if share >= 0.97:
+        if share >= _MOST_SHARE:
             return ()
-        new = min(0.97, round(share + max(0.05, (0.95 - share) / 2), 2))
+        new = round(share + max(0.05, (0.95 - share) / 2), 2)
+        if self.engine == "sglang" and (least := weights_share(self.case.facts)) is not None:
+            new = max(new, round(least + _LEAST_CACHE, 2))
+        if new > _MOST_SHARE and share < _MOST_SHARE:
+            new = _MOST_SHARE
         return self.flag("memory_share", f"{new:g}", old=f"{share:g}", cost="less room for graphs and peaks")
 
     def more_gpus(self) -> tuple[Fix, ...]:
         """Twice as many GPUs per layer."""
         if self.engine == "llama_cpp":
             return ()
-        now = tensor_parallel_of(self.case, self.engine)
-        old = str(now or 1)
-        return self.flag("tensor_parallel", str(2 * (now or 1)), old=old, cost="twice as many GPUs")
+        now = tensor_parallel_of(self.case, self.engine) or 1
+        total, share = self.shortage.total, self.shortage.share or 0.9
+        new = wider_cut(self.case.shape, now, round(total * share) if total else None)
+        cost = "twice as many GPUs" if new == 2 * now else f"{new} GPUs"
+        return self.flag("tensor_parallel", str(new), old=str(now), cost=cost)
 
     def step_down(self, default: int) -> tuple[Fix, ...]:
         """Half as many tokens in one step."""
@@ -151,9 +164,8 @@ def _profile(wanted: _Wanted) -> tuple[Fix, ...]:
     if wanted.engine == "llama_cpp":
         return _runtime(wanted)
     shortage = wanted.shortage
-    rows = _whole(value_of(wanted.case, flag_of(wanted.engine, "running"))) or 256
-    # With pictures every request brings its own: the peak is a multiple of the requests.
-    fewer = 16 if rows > 16 else max(1, rows // 2)
+    rows = _whole(value_of(wanted.case, flag_of(wanted.engine, "running"))) or shortage.rows or 256
+    fewer, why = _fewer_in_profile(wanted, rows)
     pictures: tuple[Fix, ...] = ()
     if wanted.engine in {"vllm", None}:
         pictures = (
@@ -165,7 +177,7 @@ def _profile(wanted: _Wanted) -> tuple[Fix, ...]:
             ),
         )
     return (
-        *wanted.flag("running", str(fewer), old=str(rows), cost="fewer requests run at once"),
+        *wanted.flag("running", str(fewer), old=str(rows), cost=f"fewer requests run at once{why}"),
         *wanted.step_down(8192),
         *(pictures if shortage.has_images else ()),
         *_shorter(wanted),
@@ -174,12 +186,34 @@ def _profile(wanted: _Wanted) -> tuple[Fix, ...]:
     )
 
 
+def _fewer_in_profile(wanted: _Wanted, rows: int) -> tuple[int, str]:
+    """How many requests the trial run may have, and how that comes about."""
+    shortage, vocabulary = wanted.shortage, wanted.case.shape.vocabulary
+    # With pictures every request brings its own: the peak is a multiple of the requests.
+    usual = 16 if rows > 16 else max(1, rows // 2)
+    if not vocabulary or shortage.free is None or shortage.has_images:
+        return usual, ""
+    room, held = room_of_sampler(shortage.free, shortage.requested, vocabulary, rows)
+    if not held:  # what failed is no copy of the logits
+        return usual, ""
+    size = shortage.bytes_per_logit
+    fewer = sequences_that_fit(room, vocabulary, size, rows)
+    return fewer, f" ({fewer} x {vocabulary:,} logits x {size:g} B fit into {bytes_text(room)})"
+
+
 def _sampler(wanted: _Wanted) -> tuple[Fix, ...]:
     shortage = wanted.shortage
     rows = shortage.rows or _whole(value_of(wanted.case, flag_of("vllm", "running"))) or 1024
-    vocabulary = shortage.vocabulary or _vocabulary(shortage, rows)
+    known = shortage.vocabulary or wanted.case.shape.vocabulary
+    vocabulary = known or _vocabulary(shortage, rows)
     size = shortage.bytes_per_logit
-    if vocabulary is None:
+    if known and shortage.free is not None:
+        room, held = room_of_sampler(shortage.free, shortage.requested, known, rows)
+        fewer = sequences_that_fit(room, known, size, rows)
+        need = bytes_text(round(fewer * known * size))
+        why = f"{fewer} x {known:,} logits x {size:g} B = {need} of {bytes_text(room)}"
+        why += f": {bytes_text(shortage.free)} free, {bytes_text(held)} of logits held" if held else " free"
+    elif vocabulary is None:
         fewer = min(256, max(1, rows // 4))
         why = "a quarter: the lines tell neither the vocabulary nor what was free"
     else:
@@ -189,9 +223,18 @@ def _sampler(wanted: _Wanted) -> tuple[Fix, ...]:
     return (
         *wanted.flag("running", str(fewer), old=str(rows), cost=f"fewer requests run at once ({why})"),
         *wanted.share_down(need),
-        Fix(type="env", name="VLLM_USE_FLASHINFER_SAMPLER", old="0", new="1", kind="workaround",
-            cost="no sort of the logits; from 0.17 on the engine needs none"),
-    )  # fmt: skip
+        *_sampler_without_sort(wanted),
+    )
+
+
+def _sampler_without_sort(wanted: _Wanted) -> tuple[Fix, ...]:
+    """The sampler of another library: there since 0.7, the default since 0.20 or soon after."""
+    version = read_version(wanted.case.version)
+    if version is not None and not (0, 7, 0) <= version < (0, 20, 0):
+        return ()
+    cost = "no sort of the logits; from 0.17 on the engine needs none"
+    return (Fix(type="env", name="VLLM_USE_FLASHINFER_SAMPLER", old="0", new="1", kind="workaround",
+                cost=cost),)  # fmt: skip
 
 
 def _vocabulary(shortage: Shortage, rows: int) -> int | None:
@@ -249,8 +292,9 @@ def _taken(wanted: _Wanted) -> tuple[Fix, ...]:
     if shortage.free is None or shortage.total is None:
         return (stop, *wanted.share_down(0))
     fits = share_that_fits(shortage.free, shortage.total)
-    if fits is None:
-        return (stop,)
+    weights = (wanted.case.shape.weight_bytes or 0) / (tensor_parallel_of(wanted.case, wanted.engine) or 1)
+    if fits is None or weights > _MOST_WEIGHTS * fits * shortage.total:
+        return (stop,)  # no share of what is left holds the model
     old = f"{shortage.share:g}" if shortage.share is not None else None
     return (stop, *wanted.flag("memory_share", f"{fits:g}", old=old, cost="a smaller KV cache"))
 
@@ -295,7 +339,7 @@ def _larger(wanted: _Wanted, missing: int | None) -> tuple[Fix, ...]:
     if share is None:
         return ()
     more = (missing / total if missing and total else 0.02) + 0.005
-    if share + more > 0.97:
+    if share + more > _MOST_SHARE:
         return ()
     return wanted.flag(
         "memory_share", f"{round(share + more, 3):g}", old=f"{share:g}", cost="less room for peaks"

@@ -4,9 +4,9 @@ from dataclasses import replace
 from shlex import join
 
 from bringup.report.changed_line import changed_command, spelled
-from bringup.units import bytes_text
+from bringup.units import bytes_text, in_mib
 from bringup.values.case import Case
-from bringup.values.diagnosis import Diagnosis
+from bringup.values.diagnosis import BeforeAfter, Diagnosis, LedgerRow
 from bringup.values.finding import Finding, Fix, Severity
 from bringup.values.report import Cell, Report, Table
 from bringup.values.start_log import StartLog
@@ -25,7 +25,7 @@ def build_diagnosis_report(diagnosis: Diagnosis, *, tool_version: str) -> Report
     """The report of a diagnosis."""
     first = diagnosis.findings[0]
     case = diagnosis.case
-    tables = [*_cures(diagnosis.findings, case), *diagnosis.tables]
+    tables = [*_cures(diagnosis.findings, case), *_ledger(diagnosis.ledger, case)]
     if case is not None and case.facts is not None and first.severity in (Severity.OK, Severity.NOTE):
         tables += _healthy(case.facts)
     return Report(
@@ -99,6 +99,39 @@ def _cures(findings: tuple[Finding, ...], case: Case | None) -> list[Table]:
             )
         )
     return tables
+
+
+def _ledger(ledger: BeforeAfter | None, case: Case | None) -> list[Table]:
+    """One GPU before and after the first flag; of a ledger that could not be planned, why."""
+    if ledger is None:
+        return []
+    title = "One GPU before and after, in MiB, planned"
+    change = spelled(ledger.change, case)
+    if ledger.reason:
+        return [Table(title=title, columns=("not planned", "why"), rows=((change, ledger.reason),))]
+    rows: list[tuple[Cell, ...]] = [
+        (_row_name(row), _whole_mib(row.before), _whole_mib(row.after)) for row in ledger.rows
+    ]
+    words = {True: "fits", False: "does not fit"}
+    rows.append(("tokens of KV cache", *ledger.tokens))
+    rows.append(("weights and one longest request", *(words[fits] for fits in ledger.fits)))
+    gained = ledger.gained()
+    more = (
+        f"KV cache {bytes_text(abs(gained))} {'larger' if gained > 0 else 'smaller'} per GPU; "
+        if gained
+        else ""
+    )
+    note = f"{more}estimated from the arguments and the model's sizes, not measured: bringup plan says how"
+    return [Table(title=title, columns=("what", "as it was", change), rows=tuple(rows), note=note)]
+
+
+def _row_name(row: LedgerRow) -> str:
+    name = row.name.replace("_", " ")
+    return f"{name}, afterwards, takes" if row.is_later else name
+
+
+def _whole_mib(size: int | None) -> int | None:
+    return round(in_mib(size)) if size is not None else None
 
 
 def _command(fixes: tuple[Fix, ...], case: Case | None) -> str:

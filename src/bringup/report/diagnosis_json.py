@@ -3,7 +3,7 @@
 import msgspec
 
 from bringup.report.plain import plain_record
-from bringup.values.diagnosis import Diagnosis
+from bringup.values.diagnosis import BeforeAfter, Diagnosis
 from bringup.values.finding import Finding
 
 SCHEMA = "bringup/diagnosis/1"
@@ -31,7 +31,15 @@ def render_diagnosis_json(diagnosis: Diagnosis) -> str:
                 {"name": one.name, "first_line": one.first_line, "seconds": one.seconds}
                 for one in case.facts.phases
             ]
-    plain = {"schema": SCHEMA, "findings": [_plain(one) for one in diagnosis.findings], "log": facts}
+        if case.shape.is_known:
+            facts["model_sizes"] = plain_record(case.shape)
+    plain: dict[str, object] = {
+        "schema": SCHEMA,
+        "findings": [_plain(one) for one in diagnosis.findings],
+        "log": facts,
+    }
+    if diagnosis.ledger is not None:
+        plain["ledger"] = _ledger(diagnosis.ledger)
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
@@ -40,4 +48,23 @@ def _plain(finding: Finding) -> dict[str, object]:
     return {
         name: record[name]
         for name in ("id", "severity", "summary", "evidence", "explanation", "fixes", "next_measurement")
+    }
+
+
+def _ledger(ledger: BeforeAfter) -> dict[str, object]:
+    """One GPU before and after the first flag, in bytes; `reason` says why it could not be planned."""
+    plain: dict[str, object] = {"change": plain_record(ledger.change)}
+    if ledger.reason:
+        return {**plain, "reason": ledger.reason}
+    for key, is_later in (("lines", False), ("afterwards", True)):
+        plain[key] = [
+            {"name": row.name, "before_bytes": row.before, "after_bytes": row.after}
+            for row in ledger.rows
+            if row.is_later is is_later
+        ]
+    before, after = ledger.tokens
+    return {
+        **plain,
+        "kv_tokens": {"before": before, "after": after},
+        "fits": {"before": ledger.fits[0], "after": ledger.fits[1]},
     }

@@ -8,6 +8,7 @@ Source: vLLM 0.2 to 0.33 `v1/worker/utils.py` (`request_memory`), `v1/core/kv_ca
 import re
 
 from bringup.parse.log_message import Message, Said, literals_of, said, with_frames
+from bringup.planner.fitting import share_in_use
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of, nothing_left, too_short
 from bringup.planner.vllm_figures import default_utilization
@@ -251,7 +252,7 @@ def _share(case: Case) -> float | None:
     given = value_of(case, flag_of(engine, "memory_share"))
     if given is not None and re.fullmatch(r"0?\.\d+|1(?:\.0+)?", given):
         return float(given)
-    known = {"sglang": None, "llama_cpp": None, "tensorrt_llm": 0.9}
+    known = {"sglang": share_in_use(case.facts), "llama_cpp": None, "tensorrt_llm": 0.9}
     return known.get(engine or "", default_utilization(read_version(case.version) or NEWEST))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bringup.parse.log_message import lines_at
 from bringup.parse.oom import LITERALS, OutOfMemory, is_out_of_memory, read_out_of_memory
+from bringup.planner.fitting import share_in_use
 from bringup.planner.kv_versions import NEWEST, read_version
 from bringup.planner.memory_cures import Shortage, cures_of
 from bringup.planner.vllm_figures import bytes_per_logit, default_utilization
@@ -288,7 +289,7 @@ def _share(case: Case) -> float | None:
     if printed is not None:
         return float(printed[1][1])
     if engine in {"sglang", "llama_cpp"}:
-        return None
+        return share_in_use(case.facts) if engine == "sglang" else None
     return default_utilization(read_version(case.version) or NEWEST)
 
 

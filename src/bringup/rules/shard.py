@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.planner.fitting import cut_that_keeps_blocks, divisors
+from bringup.planner.fitting import cut_that_keeps_blocks, cuts_that_fit, divisors
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -197,14 +197,16 @@ def _fewer_gpus(case: Case, new: int | None, old: int | None) -> tuple[Fix, ...]
 
 def _heads(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case)
-    heads, cuts = one.count("heads"), one.count("cuts") or tensor_parallel_of(case, engine)
+    cuts = one.count("cuts") or tensor_parallel_of(case, engine)
+    heads = one.count("heads") or case.shape.heads
     if heads is None or cuts is None:
         fewer = 1 << max(0, (cuts or 2).bit_length() - 1) if cuts else None
         fewer = fewer // 2 if fewer is not None and fewer == cuts else fewer
         return (*_fewer_gpus(case, fewer, cuts), _fewer_devices(cuts, fewer))
-    fewer = divisors(heads, cuts)[0]
+    fewer = _known_fit(case, cuts, heads) or divisors(heads, cuts)[0]
     fixes = [*_fewer_gpus(case, fewer, cuts)]
-    more = next((size for size in range(cuts + 1, 2 * cuts + 1) if heads % size == 0), None)
+    able = set(divisors(heads, 2 * cuts)) & set(cuts_that_fit(case.shape, 2 * cuts) or range(2 * cuts + 1))
+    more = min((size for size in able if size > cuts), default=None)
     if more is not None and fixes:
         fixes.append(Fix(type="flag", name=fixes[0].name, old=str(cuts), new=str(more), cost=f"{more} GPUs"))
     stages = flag_of(engine, "pipeline_parallel")
@@ -229,6 +231,21 @@ def _fewer_devices(cuts: int | None, fewer: int | None) -> Fix:
     )
 
 
+def _known_fit(case: Case, cuts: int | None, heads: int = 0) -> int | None:
+    """The largest smaller number of GPUs that gives each whole heads, blocks and groups of this model."""
+    sizes = cuts_that_fit(case.shape, cuts - 1) if cuts else ()
+    return next((size for size in sizes if heads % size == 0), None)
+
+
+def _whole_parts(case: Case, cuts: int | None, part: int | None, block: int | None) -> int | None:
+    """The same where the message tells of a part that holds no whole blocks."""
+    sizes = cuts_that_fit(case.shape, cuts - 1) if cuts else ()
+    if cuts and part and block:
+        return next((size for size in sizes if part * cuts % (size * block) == 0), None)
+    is_told = case.shape.block is not None or case.shape.group is not None
+    return sizes[0] if sizes and is_told else None
+
+
 def _block(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case)
     cuts = one.count("cuts") or tensor_parallel_of(case, engine)
@@ -236,7 +253,8 @@ def _block(case: Case, one: Said) -> tuple[Fix, ...]:
     if part is None and whole and cuts:
         part = whole // cuts
     fits = cut_that_keeps_blocks(part, block, cuts) if part else None
-    fixes = [*_fewer_gpus(case, fits[1] if fits and fits[1] else (1 if cuts else None), cuts)]
+    told = fits[1] if fits and fits[1] else (1 if cuts else None)
+    fixes = [*_fewer_gpus(case, _whole_parts(case, cuts, part, block) or told, cuts)]
     fixes.extend(_whole_experts(engine, cuts))
     if one.message.kind == "shard.quant_block" and "partition_size" in one.text:
         # A matrix that is not cut at all is too narrow at every size: weights that hold no blocks any more.
@@ -276,7 +294,10 @@ def _group(case: Case, one: Said) -> tuple[Fix, ...]:
     part, block = one.count("part"), one.count("block")
     fits = cut_that_keeps_blocks(part, block, cuts) if part and block else None
     fewer = fits[1] if fits and fits[1] else (cuts // 2 if cuts and cuts > 1 else None)
-    return (*_fewer_gpus(case, fewer, cuts), *_whole_experts(engine_of(case), cuts))
+    return (
+        *_fewer_gpus(case, _whole_parts(case, cuts, part, block) or fewer, cuts),
+        *_whole_experts(engine_of(case), cuts),
+    )
 
 
 def _bug(case: Case, one: Said) -> tuple[Fix, ...]:

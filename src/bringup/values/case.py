@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bringup.values.host import HostSnapshot
+from bringup.values.model_shape import ModelShape
 from bringup.values.start_log import Phase, StartLog
 
 # What a page about failures has around a message, and a log has not: rows of tables, lists with code in them.
@@ -80,6 +81,7 @@ class Case:
     argv: tuple[str, ...] = ()  # the command, as far as the log shows it
     environment: dict[str, str] = field(default_factory=dict[str, str])  # variables that the log shows
     model: str | None = None
+    shape: ModelShape = field(default_factory=ModelShape)  # of the model, as far as it is known here
     versions: dict[str, str] = field(
         default_factory=dict[str, str]
     )  # "torch" -> "2.8.0+cu128", "driver", ...

@@ -1,5 +1,6 @@
 from bringup.flows.before_after import before_and_after
 from bringup.values.case import Case, CaseLine
+from bringup.values.diagnosis import BeforeAfter
 from bringup.values.finding import Finding, Fix, Severity
 
 ARGV = ("vllm", "serve", "MiniMaxAI/MiniMax-M2.5", "--tensor-parallel-size", "4", "--max-num-seqs", "1024")
@@ -18,17 +19,31 @@ def finding(kind: str = "mem.sampler_warmup_oom") -> Finding:
     return Finding(id=kind, severity=Severity.FAILURE, summary="x", fixes=(fix,))
 
 
+def account(**more: object) -> BeforeAfter:
+    found = before_and_after(finding(), case(**more))
+    assert found is not None
+    return found
+
+
 def test_fewer_sequences_leave_more_for_the_cache():
-    (table,) = before_and_after(finding(), case())
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["weights"][0] == rows["weights"][1]
-    assert rows["activations"][0] > rows["activations"][1]
-    assert rows["tokens of KV cache"][0] < rows["tokens of KV cache"][1]
-    assert table.columns[2] == "--max-num-seqs 256 (now 1024)"
+    found = account()
+    rows = {row.name: row for row in found.rows}
+    assert rows["weights"].before == rows["weights"].after
+    assert (rows["activations"].before or 0) > (rows["activations"].after or 0)
+    assert found.tokens[0] < found.tokens[1]
+    assert found.gained() > 0
+    assert not found.reason
 
 
-def test_without_model_command_or_card_there_is_no_table():
-    assert before_and_after(finding(), case(model="nobody/unknown-model")) == ()
-    assert before_and_after(finding(), case(argv=())) == ()
-    assert before_and_after(finding(), case(lines=())) == ()
-    assert before_and_after(finding("host.port"), case()) == ()
+def test_arguments_do_where_no_command_is_shown():
+    flags = {"--tensor-parallel-size": "4", "--max-num-seqs": "1024", "--trust-remote-code": "true"}
+    assert account(argv=(), flags=flags).rows == account().rows
+
+
+def test_what_is_missing_for_an_account_is_said():
+    assert "`nobody/unknown-model` is neither" in account(model="nobody/unknown-model").reason
+    assert "does not name the model" in account(model=None).reason
+    assert "arguments" in account(argv=(), flags={}).reason
+    assert "neither the GPU nor its memory" in account(lines=()).reason
+    assert account(engine="llama_cpp").reason
+    assert before_and_after(finding("host.port"), case()) is None
