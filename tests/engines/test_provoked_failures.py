@@ -1,6 +1,6 @@
 """Starts that are made to fail, each diagnosed from the log that the engine itself wrote.
 
-vLLM and SGLang start as `BRINGUP_ENGINES` says; `BRINGUP_PROVOKE=all` adds the slow and the rare ways to fail.
+vLLM and SGLang start as `BRINGUP_ENGINES` says; `BRINGUP_PROVOKE=all` adds slow and rare ways to fail.
 """
 
 import asyncio
@@ -49,7 +49,9 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_
 ARCHITECTURE = b"general.architecture" + (8).to_bytes(4, "little") + (5).to_bytes(8, "little")
 
 IN_ANY_FOLDER = (
-    Provocation(name="missing-folder", kinds=("file.missing_shard",), cited=NAME, breaks=shutil.rmtree),
+    Provocation(
+        name="missing-folder", kinds=("file.missing_shard",), cited="untrained-qwen3", breaks=shutil.rmtree
+    ),
     Provocation(
         name="unknown-architecture",
         kinds=("model.arch_unknown",),
@@ -143,6 +145,7 @@ VLLM = (
         kinds=("host.disk_full",),
         cited="No space left on device",
         around=full_cache,
+        is_compiled=True,
         is_essential=False,
     ),
     Provocation(
@@ -152,6 +155,34 @@ VLLM = (
         breaks=without_template,
         is_asked=True,
         is_essential=False,
+    ),
+)
+SGLANG = (
+    *IN_ANY_FOLDER,
+    Provocation(
+        name="unknown-flag", kinds=("pkg.cli_flag",), cited="--nonsense", options=("--nonsense", "4")
+    ),
+    Provocation(
+        name="unknown-quantisation",
+        kinds=("pkg.cli_flag",),
+        cited="awq_marlin9",
+        options=("--quantization", "awq_marlin9"),
+    ),
+    Provocation(
+        name="ranks-without-cores",
+        kinds=("pkg.cli_flag",),
+        cited="SGLANG_CPU_OMP_THREADS_BIND",
+        options=("--tp-size", "3"),
+        is_essential=False,
+    ),
+    Provocation(
+        name="context-beyond-the-model",
+        kinds=("pkg.cli_flag",),
+        cited="9999999",
+        options=("--context-length", "9999999"),
+    ),
+    Provocation(
+        name="port-in-use", kinds=("host.port",), cited="in use", around=port_in_use, is_essential=False
     ),
 )
 LLAMA_CPP = (
@@ -241,13 +272,13 @@ def failed(child: Child, port: int, *, is_asked: bool) -> bool:
 
 def is_refused(port: int) -> bool:
     """Whether a chat request is answered, with an error."""
-    request = urllib.request.Request(  # noqa: S310 - loopback
+    request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",
         data=json.dumps({"model": NAME, "messages": [{"role": "user", "content": "Hello"}]}).encode(),
         headers={"Content-Type": "application/json"},
     )
     try:
-        with contextlib.suppress(ConnectionError), urllib.request.urlopen(request, timeout=60.0):  # noqa: S310
+        with contextlib.suppress(ConnectionError), urllib.request.urlopen(request, timeout=60.0):
             return False
     except urllib.error.HTTPError:
         return True
@@ -279,9 +310,23 @@ def test_vllm(one, engine_python, folder_of, provoked):
     def argv(place: Place) -> tuple[str, ...]:
         program = (str(python), str(python.parent / "vllm"), "serve", str(place.model))
         where = ("--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(place.port))
-        return (*program, *where, "--max-num-seqs", "4")
+        return (*program, *where, "--max-num-seqs", "4", *(() if one.is_compiled else ("--enforce-eager",)))
 
     provoked(one, engine="vllm", model=folder, argv=argv)
+
+
+@pytest.mark.parametrize("one", parameters(SGLANG))
+def test_sglang(one, engine_python, folder_of, provoked):
+    python = engine_python("sglang")
+    folder = folder_of("random", "untrained-qwen3", engine_python("vllm"))
+
+    def argv(place: Place) -> tuple[str, ...]:
+        program = (str(python), "-m", "sglang.launch_server", "--model-path", str(place.model))
+        where = ("--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(place.port))
+        plain = ("--attention-backend", "torch_native", "--disable-cuda-graph", "--disable-overlap-schedule")
+        return (*program, *where, "--device", "cpu", *plain, "--mem-fraction-static", "0.3")
+
+    provoked(one, engine="sglang", model=folder, argv=argv)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="xllamacpp is not installed")

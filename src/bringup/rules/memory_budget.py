@@ -346,8 +346,8 @@ def _explanation(one: Said) -> str:
         missing = round((need - free) * GIB)
         if "node" in one.values:
             return (
-                f"{bytes_text(missing)} are missing. On a CPU the share is one of the host's memory, whatever its "
-                "flag is called; VLLM_CPU_KVCACHE_SPACE sets the cache apart from it."
+                f"{bytes_text(missing)} are missing. On a CPU the share is one of the host's memory, "
+                "whatever its flag is called; VLLM_CPU_KVCACHE_SPACE sets the cache apart from it."
             )
         if missing < _TINY:
             return (
