@@ -294,7 +294,7 @@ def hold(log: Path, one: Provocation, tail: str) -> None:
     finding = json.loads(done.stdout)["findings"][0]
     assert finding["id"] in one.kinds, f"{finding['id']}: {finding['summary']}\n{tail}"
     assert done.returncode == 1
-    written = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    written = log.read_bytes().decode(errors="replace").split("\n")  # progress bars return within a line
     quoted = finding["evidence"]
     assert quoted
     for evidence in quoted:
