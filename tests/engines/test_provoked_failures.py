@@ -73,7 +73,7 @@ IN_ANY_FOLDER = (
     Provocation(
         name="pointer-for-shard",
         kinds=("file.lfs_pointer",),
-        cited="SafetensorError",
+        cited="Error",
         breaks=lambda model: replaced(model / LAST_SHARD, LFS_POINTER.encode()),
         is_essential=False,
     ),
@@ -153,6 +153,7 @@ VLLM = (
         kinds=("api.chat_template",),
         cited="chat template",
         breaks=without_template,
+        options=("--log-error-stack",),  # else only the client is told
         is_asked=True,
         is_essential=False,
     ),
