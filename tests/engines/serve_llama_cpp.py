@@ -1,4 +1,4 @@
-"""llama.cpp's server of some release of `xllamacpp`: `python serve_llama_cpp.py MODEL PORT ALIAS`."""
+"""llama.cpp of some release of `xllamacpp`: `python serve_llama_cpp.py MODEL PORT ALIAS [CONTEXT_TOKENS]`."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ def main() -> None:
     else:
         wanted.hostname = "127.0.0.1"
     wanted.port = port
-    wanted.n_ctx = 8192
+    wanted.n_ctx = int(sys.argv[4]) if len(sys.argv) > 4 else 8192
     wanted.n_parallel = 4
     wanted.cpuparams.n_threads = 2
     wanted.endpoint_metrics = True

@@ -111,10 +111,17 @@ SIGNS = (
     ),
     Sign(
         kind="api.tool_parser",
+        pattern=re.compile(r"[Ii]nvalid tool call parser:? '?(?P<name>[\w.-]+)"),
+        sure=0.96,
+        summary="{name} is no tool parser of this release",
+        fixes=_tools,
+    ),
+    Sign(
+        kind="api.tool_parser",
         pattern=re.compile(
             r"tool choice requires --enable-auto-tool-choice and --tool-call-parser"
             r"|requires --tool-call-parser"
-            r"|tools? (?:param(?:eter)? )?requires? --jinja|invalid tool call parser"
+            r"|tools? (?:param(?:eter)? )?requires? --jinja"
             r"|tool_choice.*requires.*parser"
             r"|Tool parser.*(?:not found|not been registered)|could not locate tool call start"
             r"|--tool-call-parser (?:is )?not set"
@@ -159,7 +166,7 @@ SIGNS = (
 )
 
 RULE = Rule(
-    kinds=tuple(sign.kind for sign in SIGNS),
+    kinds=tuple(dict.fromkeys(sign.kind for sign in SIGNS)),
     title="requests that the server refuses or misreads",
     literals=(
         "hat template",

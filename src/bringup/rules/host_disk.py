@@ -19,6 +19,8 @@ _FULL = re.compile(
 _RAY = re.compile(r"file_system_monitor\.cc:\d+: (?P<path>\S+) is over (?P<share>\d+)% full")
 _SHM = re.compile(r"/dev/shm|nccl-|posix_fallocate|shared memory|shm_open|psm_")  # noqa: S108 named, not used
 _PATH = re.compile(r"(?:device:? |: |'|\"|on |to |write |open )(?P<path>(?:~|/)[\w./@+~-]+)")
+_LINKER = re.compile(r"/ld(?:\.\w+)?: final link failed|collect2")
+_OUTPUT = re.compile(r"(?:^|\s)-o (?P<path>/\S+)")  # of a compiler's command line
 _WHERE = (  # what a path means, in order; the first that fits
     (
         re.compile(r"huggingface|/hub/|models--|HF_HOME|/data/hf|\.safetensors|\.gguf|\.incomplete|xet"),
@@ -29,7 +31,7 @@ _WHERE = (  # what a path means, in order; the first that fits
         "container storage",
     ),
     (
-        re.compile(r"/tmp|/var/tmp|TMPDIR|tempfile|torchinductor|\.cache/(?:vllm|flashinfer|torch|triton)"),  # noqa: S108 named, not used
+        re.compile(r"/tmp|/var/tmp|TMPDIR|tempfile|inductor|\.cache/(?:vllm|flashinfer|torch|triton)"),  # noqa: S108 named, not used
         "temporary files",
     ),
 )
@@ -68,6 +70,9 @@ def read(case: Case) -> tuple[Match, ...]:
         return _probe(case)
     lines = tuple([line for line, _ in found] + [line for line, _ in ray])[:6]
     text = " ".join(line.text for line in lines)
+    if _LINKER.search(text):  # it names itself, and not what it was writing
+        written = case.first(_OUTPUT)
+        text = f"to {written[1]['path']}" if written else ""
     path = ray[0][1]["path"] if ray else (told["path"] if (told := _PATH.search(text)) else None)
     where = next((words for pattern, words in _WHERE if pattern.search(text)), "a disk")
     need = case.first(_NEED)
@@ -130,6 +135,8 @@ RULE = Rule(
         "not enough free disk",
         "file_system_monitor",
         "NCCL WARN",
+        "collect2",
+        " -o /",
     ),
     read=read,
     meaning="A file could not be written because its file system has no room or no inodes.",

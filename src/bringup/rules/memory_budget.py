@@ -31,6 +31,15 @@ _MESSAGES = (
     ),
     Message(
         kind="mem.startup_free_low",
+        sure=0.96,
+        pattern=rf"Available memory on node (?P<node>\d+) \((?P<free>{_GIB})/(?P<total>{_GIB}) GiB\) on "
+        rf"startup is less than desired CPU memory utilization \((?P<share>[\d.]+), (?P<need>{_GIB}) GiB\)",
+        literals=("is less than desired CPU memory utilization",),
+        summary="{free} of {total} GiB of the host's memory are free before the start, {need} GiB (share "
+        "{share}) are wanted",
+    ),
+    Message(
+        kind="mem.startup_free_low",
         sure=0.9,
         pattern=r"[Tt]he memory capacity is unbalanced.*?(?:pre_model_load_memory=(?P<free>[\d.]+))?"
         r"(?:.*?local_gpu_memory=(?P<total>[\d.]+))?(?:.*?local_gpu_memory \* 0\.9=[\d.]+)?$",
@@ -96,7 +105,7 @@ _MESSAGES = (
         sure=0.9,
         pattern=r"Available memory on node \d+ \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on kv cache "
         r"allocation is less than"
-        r" requested memory for kv \((?P<asked>[\d.]+) GiB\)",
+        r" requested memory for kv \((?P<asked>[\d.]+)(?:/[\d.]+)? GiB\)",
         literals=("less than requested memory for kv",),
         summary="{asked} GiB of KV cache are asked for, {free} GiB are there",
     ),
@@ -336,6 +345,11 @@ def _explanation(one: Said) -> str:
     need, free = one.number("need"), one.number("free")
     if one.message.kind == "mem.startup_free_low" and need is not None and free is not None:
         missing = round((need - free) * GIB)
+        if "node" in one.values:
+            return (
+                f"{bytes_text(missing)} are missing. On a CPU the share is one of the host's memory, "
+                "whatever its flag is called; VLLM_CPU_KVCACHE_SPACE sets the cache apart from it."
+            )
         if missing < _TINY:
             return (
                 f"Only {bytes_text(missing)} are missing: contexts of a newer PyTorch or driver, no "
@@ -352,6 +366,8 @@ def _explanation(one: Said) -> str:
 
 
 def _next(one: Said) -> str:
+    if "node" in one.values:
+        return "free -g; ps -eo pid,rss,args --sort=-rss | head"
     if one.message.kind in {"mem.startup_free_low", "mem.profile_race"}:
         return "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv"
     return ""

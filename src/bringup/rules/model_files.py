@@ -12,7 +12,14 @@ from bringup.parse.log_message import Message, Said, literals_of, surest, with_f
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
-from bringup.values.setting_names import engine_of, flag_of, package_of, tensor_parallel_of, value_of
+from bringup.values.setting_names import (
+    engine_of,
+    flag_of,
+    is_uncut,
+    package_of,
+    tensor_parallel_of,
+    value_of,
+)
 
 # Names of Mistral's and Meta's own files, which lie beside the ones that engines read.
 _OTHER_NAMES = (
@@ -197,10 +204,34 @@ _MESSAGES = (
         sure=0.85,
         pattern=r"Quantization method specified in the model config \((?P<in_file>\S+)\) does not match "
         r"the quantization method specified"
-        r" in the `quantization` argument \((?P<given>\S+)\)|Cannot find the config file for (?P<method>\w+)",
-        literals=("Quantization method specified in the model config", "Cannot find the config file for"),
+        r" in the `quantization` argument \((?P<given>\S+)\)",
+        literals=("Quantization method specified in the model config",),
         summary="the checkpoint is quantised as {in_file}, {given} was asked for",
     ),
+    Message(
+        kind="file.param_mismatch",
+        sure=0.85,
+        pattern=r"Cannot find the config file for (?P<given>\w+)",
+        literals=("Cannot find the config file for",),
+        summary="{given} was asked for, and the checkpoint says nothing of a quantisation",
+    ),
+)
+# vLLM 0.32 reads the headers itself (`transformers_utils/utils.py`), before anything is loaded.
+_HUGE_HEADER = Message(
+    kind="file.lfs_pointer",
+    sure=0.84,
+    pattern=r"^MemoryError\b",
+    literals=("MemoryError",),
+    summary="a .safetensors file begins with no header but with an impossible length: most likely a Git "
+    "LFS pointer of about 130 bytes",
+)
+_UNCUT = Message(
+    kind="file.param_mismatch",
+    sure=0.88,
+    pattern=r"size of tensor a \((?P<wants_size>\d+)\) must match the size of tensor b \((?P<has_size>\d+)\)",
+    literals=("must match the size of tensor b",),
+    summary="a weight of {has_size} meets a parameter of {wants_size}, and nothing is cut: config.json is "
+    "of another model than the weights",
 )
 # Ending of a parameter's name -> what the checkpoint was quantised with. Source: the loaders of vLLM 0.33.0.
 _METHODS = (
@@ -214,7 +245,7 @@ _METHODS = (
 
 def read(case: Case) -> tuple[Match, ...]:
     """What is wrong with the files, and what puts them right."""
-    found = surest(case, _MESSAGES)
+    found = surest(case, (*_MESSAGES, *_with_conditions(case)))
     matches = [
         Match(
             kind=one.message.kind,
@@ -235,6 +266,13 @@ def read(case: Case) -> tuple[Match, ...]:
                   summary="or the file is broken: its size tells (about 130 bytes is a pointer)")
         )  # fmt: skip
     return tuple(matches)
+
+
+def _with_conditions(case: Case) -> tuple[Message, ...]:
+    """The messages that say this only where they stand in the right place."""
+    reads_header = any(trace.passes(r"safetensors_\w*metadata") for trace in case.tracebacks)
+    loads = any(trace.passes(r"load_weights|weight_loader|load_model") for trace in case.tracebacks)
+    return (*((_HUGE_HEADER,) if reads_header else ()), *((_UNCUT,) if loads and is_uncut(case) else ()))
 
 
 _DOWNLOAD = (
@@ -306,6 +344,17 @@ def _mismatch(case: Case, one: Said) -> tuple[Fix, ...]:
     method, load_format = _method(name)
     if "in_file" in one.values and flag:
         return (Fix(type="flag", name=flag, old=one.values["given"], new=one.values["in_file"].rstrip(".")),)
+    if "given" in one.values and flag:
+        return (Fix(type="flag", name=flag, old=one.values["given"], new=None),)
+    if "has_size" in one.values:
+        return (
+            Fix(
+                type="file",
+                name="config.json",
+                old="of another model",
+                new="the one that came with the weights",
+            ),
+        )
     if method and flag:
         fixes.append(Fix(type="flag", name=flag, old=value_of(case, flag), new=method))
         if loads and (load_format or method.startswith("gptq")):
@@ -378,7 +427,7 @@ _NEXT = {
 RULE = Rule(
     kinds=tuple(_FIXES),
     title="files of the model",
-    literals=literals_of(_MESSAGES),
+    literals=literals_of(_MESSAGES, (_HUGE_HEADER, _UNCUT)),
     read=read,
     meaning="A file of the model is a pointer, is cut short, is absent, lies there twice under other "
     "names, or holds "

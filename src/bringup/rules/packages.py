@@ -209,7 +209,7 @@ _MESSAGES = (
         r"|expected \w+ arguments?|invalid [^\n]*|not allowed[^\n]*)"
         r"|[Nn]o such option:? '?(?P<option>--?[\w-]+)",
         literals=("error: ", "o such option"),
-        summary="the command line is not one of this release: {flag}{named}{option} {why}",
+        summary="the command line is not one of this release: {flag} {named} {option} {why}",
     ),
     Message(
         kind="pkg.cli_flag",
@@ -227,15 +227,23 @@ _MESSAGES = (
             "Unknown quantization method",
             "nvalid ",
         ),
-        summary="the command line is not one of this release: {flag}{named}{option} {value}{other}",
+        summary="the command line is not one of this release: {flag} {named} {option} {value} {other}",
     ),
     Message(
         kind="pkg.cli_flag",
         sure=0.94,
-        pattern=r"max_model_len \((?P<value>\d+)\) is greater than the derived max_model_len "
-        r"\(\D*(?P<most>\d+)",
-        literals=("is greater than the derived max_model_len",),
+        pattern=r"(?:max_model_len|ValueError: (?:Warning: )?User-specified context_length) "
+        r"\((?P<value>\d+)\) is greater than the derived (?:max_model_len|context_length) \(\D*(?P<most>\d+)",
+        literals=("is greater than the derived",),  # a warning of SGLang where it is allowed
         summary="requests of {value} tokens are asked for, the model takes {most}",
+    ),
+    Message(
+        kind="pkg.cli_flag",
+        sure=0.9,
+        pattern=r"SGLANG_CPU_OMP_THREADS_BIND is not set, in this case, the total number of ranks "
+        r"\([^)]*= (?P<ranks>\d+)\)",
+        literals=("SGLANG_CPU_OMP_THREADS_BIND is not set",),
+        summary="{ranks} ranks are asked for on fewer memory nodes, and no cores are named for them",
     ),
     Message(
         kind="pkg.cli_flag",
@@ -401,15 +409,25 @@ def _fork(_: Case, one: Said) -> tuple[Fix, ...]:
 def _flag(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case) or "vllm"
     if "most" in one.values:
+        flag, variable = (
+            ("--context-length", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
+            if "context_length" in one.text
+            else ("--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+        )
         return (
-            Fix(type="flag", name="--max-model-len", old=one.values["value"], new=one.values["most"]),
+            Fix(type="flag", name=flag, old=one.values["value"], new=one.values["most"]),
             Fix(
                 type="env",
-                name="VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+                name=variable,
                 new="1",
                 kind="workaround",
                 cost="wrong answers beyond",
             ),
+        )
+    if "ranks" in one.values:
+        return (
+            Fix(type="env", name="SGLANG_CPU_OMP_THREADS_BIND", new="the cores of each rank: 0-15|16-31"),
+            Fix(type="flag", name="--tensor-parallel-size", old=one.values["ranks"], new="1"),
         )
     given = {**case.flags, **case.environment}
     wrong = next((key for key, value in given.items() if value == one.values.get("other")), None)

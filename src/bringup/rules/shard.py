@@ -13,7 +13,7 @@ from bringup.planner.fitting import cut_that_keeps_blocks, cuts_that_fit, diviso
 from bringup.rules import Match, Rule
 from bringup.values.case import Case
 from bringup.values.finding import Fix
-from bringup.values.setting_names import engine_of, flag_of, package_of, tensor_parallel_of
+from bringup.values.setting_names import engine_of, flag_of, is_uncut, package_of, tensor_parallel_of
 
 _COST = "fewer GPUs per layer: less room for the cache"
 _MESSAGES = (
@@ -172,6 +172,8 @@ def _holds(case: Case, one: Said) -> bool:
         cuts = tensor_parallel_of(case, engine_of(case)) or 1
         return case.says(r"(?i)gguf") and (cuts > 1 or case.says(r"tensor-parallel-size [2-9]"))
     if "a" in one.values:
+        if is_uncut(case):
+            return False  # nothing is cut: the files are of another shape than config.json says
         a, b = one.count("a") or 0, one.count("b") or 0
         small, large = sorted((a, b))
         loads = any(trace.passes(r"load_weights|weight_loader|load_model") for trace in case.tracebacks)

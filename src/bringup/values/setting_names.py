@@ -140,3 +140,10 @@ def tensor_parallel_of(case: Case, engine: str | None) -> int | None:
     """Over how many GPUs each layer is cut, as the command line says."""
     text = value_of(case, flag_of(engine, "tensor_parallel"))
     return int(text) if text and text.isdigit() else None
+
+
+def is_uncut(case: Case) -> bool:
+    """Whether the log shows a command line, and it cuts no layer over GPUs."""
+    told = tensor_parallel_of(case, engine_of(case))
+    spec = case.facts.spec if case.facts is not None and case.flags else None
+    return told == 1 or (told is None and spec is not None and spec.tensor_parallel_size == 1)
