@@ -147,8 +147,8 @@ class Gpu:
     samples: tuple[GpuSample, ...] = ()
     name_is_cut: bool = False  # the plain table cuts names at about 24 characters
     instances: tuple[GpuInstance, ...] = ()  # MIG devices, where the source lists them
-    part: str = ""  # the instance that the figures of memory are of, where they are of one: "MIG 3g.40gb"
-    shares_host_memory: bool = False  # the figures of memory are the host's: the card has none of its own
+    part: str | None = None  # the instance that its memory is that of: "MIG 3g.40gb"; None: all of it
+    shares_host_memory: bool | None = None  # its memory is the host's: the card has none of its own
     said: dict[str, str] = field(default_factory=dict[str, str])  # field -> the driver's words for "no value"
 
     @property

@@ -67,6 +67,8 @@ OTHERS = {
     ).map(tuple),
     "instances": st.just(()),
     "name_is_cut": st.booleans(),
+    "part": st.none(),  # only the account of memory fills these
+    "shares_host_memory": st.none(),
     "said": SAID,
 }
 BY_TYPE = {float | None: WATTS, int | None: NUMBERS, str | None: WORDS}
