@@ -182,9 +182,6 @@ SGLANG = (
         cited="9999999",
         options=("--context-length", "9999999"),
     ),
-    Provocation(
-        name="port-in-use", kinds=("host.port",), cited="in use", around=port_in_use, is_essential=False
-    ),
 )
 LLAMA_CPP = (
     Provocation(name="missing-file", kinds=("file.missing_shard",), cited="gguf", breaks=Path.unlink),
