@@ -4,7 +4,6 @@ vLLM and SGLang start as `BRINGUP_ENGINES` says; `BRINGUP_PROVOKE=all` adds slow
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import json
 import os
@@ -153,7 +152,6 @@ VLLM = (
         kinds=("api.chat_template",),
         cited="chat template",
         breaks=without_template,
-        options=("--log-error-stack",),  # else only the client is told
         is_asked=True,
         is_essential=False,
     ),
@@ -258,31 +256,34 @@ def provoked(tmp_path: Path, log_of: Callable[[str], Path]) -> Callable[..., Non
 def failed(child: Child, port: int, *, is_asked: bool) -> bool:
     """Whether the start, or the first request where one is asked, has failed. Nothing is left of it."""
     deadline = time.monotonic() + LIMIT_S
+    answer = None
     try:
         while child.is_alive() and time.monotonic() < deadline:
-            if is_asked and is_refused(port):
+            if is_asked and (answer := refusal(port)) is not None:
                 return True
             time.sleep(0.2)
         return not child.is_alive() and not is_asked
     finally:
         asyncio.run(child.stop())
+        if answer is not None:  # vLLM's own log has the status alone
+            with child.log.open("a") as log:
+                log.write(f"\nopenai.BadRequestError: Error code: 400 - {answer}\n")
 
 
-def is_refused(port: int) -> bool:
-    """Whether a chat request is answered, with an error."""
+def refusal(port: int) -> str | None:
+    """The answer to a chat request where it is an error; None where there is none."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",
         data=json.dumps({"model": NAME, "messages": [{"role": "user", "content": "Hello"}]}).encode(),
         headers={"Content-Type": "application/json"},
     )
     try:
-        with contextlib.suppress(ConnectionError), urllib.request.urlopen(request, timeout=60.0):
-            return False
-    except urllib.error.HTTPError:
-        return True
-    except urllib.error.URLError:
-        return False
-    return False
+        urllib.request.urlopen(request, timeout=60.0).close()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return None
+    return None
 
 
 def hold(log: Path, one: Provocation, tail: str) -> None:
