@@ -10,12 +10,13 @@ from bringup.flows.decide import Decision, decide
 from bringup.flows.model_shape import shape_of, wants_shape
 from bringup.flows.probes import Observed
 from bringup.flows.start_log import start_log_readers
-from bringup.flows.undecided import undecided
+from bringup.flows.undecided import first_error, undecided
 from bringup.parse.case_lines import ReadLog, read_kept
 from bringup.parse.known_lines import KnownLines
 from bringup.parse.log_stream import KeptLines, LineSieve
 from bringup.parse.log_surroundings import TEXTS
 from bringup.parse.model_shape import TEXTS as SHAPE_TEXTS
+from bringup.parse.prose import is_document
 from bringup.parse.redact import redact
 from bringup.rules import Match, Rule
 from bringup.transport.catalogue import load_known_lines
@@ -104,7 +105,7 @@ def diagnose(
     if worst(findings) in (Severity.OK, Severity.NOTE):
         rest = undecided(case, known)
         findings = (_redacted(rest), *findings) if rest else findings
-    findings = findings or (_calm(case),)
+    findings = findings or (_redacted(_calm(case, known)),)
     findings += tuple(_broken_rule(words) for words in judged.decision.failed)
     findings, ledger = _planned(findings, case)
     return Diagnosis(
@@ -259,10 +260,18 @@ def _redacted(finding: Finding) -> Finding:
     )
 
 
-def _calm(case: Case) -> Finding:
+def _calm(case: Case, known: KnownLines) -> Finding:
     """What is said where nothing is broken."""
     if case.is_ready:
         return Finding(id="healthy", severity=Severity.OK, summary="nothing broken: the engine came up")
+    error = first_error(case, known)
+    if error is not None and not is_document(line.text for line in case.lines):
+        return Finding(
+            id="no_start",
+            severity=Severity.NOTE,
+            summary=f"no start of an engine; line {error.number} is an error that no rule explains",
+            evidence=(Evidence(source="log", line=error.number, text=(error.raw or error.text).strip()),),
+        )
     return Finding(
         id="no_start",
         severity=Severity.NOTE,

@@ -22,6 +22,12 @@ _DIED = re.compile(
 _TOLD_TO_END = re.compile(
     r"signal=SIG(?:TERM|INT)|SIGTERM received|\bKeyboardInterrupt\b|INFO: +Shutting down"
 )
+_STACK = re.compile(  # what a GPU or a model runtime calls itself in its errors
+    r"\b(?:CUDA|HIP|NCCL|RCCL|cuBLAS|CUBLAS_STATUS|cuDNN|Triton|torch\.\w+\.?\w*(?:Error|Exception|Failed)"
+    r"|safetensors\w*\.|huggingface_hub\.|vllm\.|sglang\.|tensorrt_llm|TensorRT-LLM|TRT-LLM|ggml_\w+|llama_\w+"
+    r"|nvidia-container-cli)",
+)
+_FAILS = re.compile(r"\b[Ee]rror\b|ERROR|\w(?:Error|Exception|Failed)\b|\bfail(?:ed|ure)\b|\[E\]")
 _DISPLAY = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "tensorrt_llm": "TensorRT-LLM"}
 _PHASE_WORDS = {
     Phase.ARGUMENTS: "reading its arguments",
@@ -53,10 +59,10 @@ _LONGEST_COMMAND = 200  # characters; a longer one is referred to
 def undecided(case: Case, known: KnownLines) -> Finding | None:
     """The finding `unknown`; None where nothing says that something is broken."""
     error = first_error(case, known)
-    if case.engine is None or (case.is_ready and not _has_died(case)):
+    if case.is_ready and not _has_died(case):
         return None
-    if not _is_start(case):
-        return None
+    if case.engine is None or not _is_start(case):
+        return _without_start(case, error)
     name = _DISPLAY.get(case.engine, case.engine)
     where = f"while {_PHASE_WORDS[case.phase]}" if case.phase else "at a point that the log does not show"
     doing = _PHASE_WORDS[case.phase] if case.phase else "starting"
@@ -75,6 +81,24 @@ def undecided(case: Case, known: KnownLines) -> Finding | None:
             for line in ([error] if error else case.lines[-1:])
         ),
         next_measurement=_next(case),
+    )
+
+
+def _without_start(case: Case, error: CaseLine | None) -> Finding | None:
+    """An error of a GPU or model runtime, pasted without the start that it ended."""
+    if error is None or is_document(line.text for line in case.lines):
+        return None
+    if not (_STACK.search(error.text) and _FAILS.search(error.text)):
+        return None
+    return Finding(
+        id="unknown",
+        severity=Severity.UNKNOWN,
+        summary="an error that no rule explains, and no start of an engine around it",
+        explanation="The line quoted is the first error of the text that is no wrapper; the log from its "
+        "first "
+        "line may tell more.",
+        evidence=(Evidence(source="log", line=error.number, text=(error.raw or error.text).strip()),),
+        next_measurement="the engine's whole output into a file: bringup diagnose FILE",
     )
 
 

@@ -32,7 +32,8 @@ _CAPABILITIES = (
 )
 _OLDEST_OF_WHEELS = 7.0  # prebuilt vLLM holds code from here on
 _NO_IMAGE = (
-    r"no kernel image is available|CUDA error: invalid device function|cudaErrorNoKernelImageForDevice"
+    r"no kernel image is available|(?:CUDA|HIP) error: invalid device function"
+    r"|cudaErrorNoKernelImageForDevice"
     r"|CUDA_ERROR_NO_BINARY_FOR_GPU"
     r"|CUDA_ERROR_INVALID_IMAGE|device kernel image is invalid|no binary for GPU|hipErrorNoBinaryForGpu"
 )
@@ -149,6 +150,13 @@ _MESSAGES = (
         pattern=r"No (?P<what>\S+ (?:MoE|GEMM|linear)) backend supports the deployment configuration",
         literals=("backend supports the deployment configuration",),
         summary="no {what} backend takes this device and layout",
+    ),
+    Message(
+        kind="arch.backend_gate",
+        sure=0.88,
+        pattern=r"(?P<what>\S+(?: \w+)?) kernel does not support (?:current|this) device(?: (?P<sm>sm_\w+))?",
+        literals=("kernel does not support",),
+        summary="the {what} kernel is refused on this device ({sm})",
     ),
     Message(
         kind="arch.backend_gate",

@@ -256,6 +256,8 @@ SIGNS = (
         pattern=re.compile(
             r"NVIDIA driver on your system is too old \(found version (?P<found>\d+)\)"
             r"|CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver"
+            r"|requirement error: unsatisfied condition: (?:cuda|driver)>=?(?P<needs>[\d.]+)"
+            r"|provided PTX was compiled with an unsupported toolchain"
         ),
         sure=0.9,
         summary="the driver is older than the CUDA that the engine was built with (found {found})",
@@ -295,7 +297,7 @@ SIGNS = (
     Sign(
         kind="drv.no_device",
         pattern=re.compile(
-            r"No CUDA GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
+            r"No (?:CUDA|HIP) GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
             r"|Failed to infer device type"
             r"|Found no NVIDIA driver on your system"
             r"|could not select device driver .* with capabilities: \[\[gpu"
@@ -316,7 +318,10 @@ SIGNS = (
     ),
     Sign(
         kind="drv.no_device",
-        pattern=re.compile(r"NVIDIA-SMI has failed because it couldn't communicate"),
+        pattern=re.compile(
+            r"NVIDIA-SMI has failed because it couldn't communicate|nvml error: driver not loaded"
+            r"|initialization error: load library failed: libnvidia-ml\.so"
+        ),
         sure=0.85,
         summary="the NVIDIA driver is not loaded",
         fixes=_no_device,
@@ -419,6 +424,11 @@ RULE = Rule(
         "driver on your system",
         "driver version is insufficient",
         "InsufficientDriver",
+        "unsatisfied condition",
+        "unsupported toolchain",
+        "No HIP GPUs",
+        "driver not loaded",
+        "load library failed: libnvidia-ml",
         "version mismatch",
         "API mismatch",
         "VERSION_MISMATCH",

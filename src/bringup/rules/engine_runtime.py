@@ -10,7 +10,7 @@ import re
 from bringup.parse.case_facts import spelled
 from bringup.rules import Rule, Sign, read_signs
 from bringup.values.case import Case
-from bringup.values.finding import Fix
+from bringup.values.finding import Fix, Severity
 
 _XID = re.compile(r"NVRM: Xid")
 _JIT = re.compile(
@@ -65,10 +65,11 @@ SIGNS = (
     Sign(
         kind="engine.illegal_access",
         pattern=re.compile(
-            r"illegal memory access|CUDA error: (?:misaligned address|unspecified launch failure"
+            r"illegal memory access|an illegal instruction was encountered"
+            r"|CUDA error: (?:misaligned address|unspecified launch failure"
             r"|device-side assert triggered)|Cuda failure 700"
             r"|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress|cudaErrorLaunchFailure"
-            r"|CUDA_ERROR_LAUNCH_FAILED"
+            r"|CUDA_ERROR_LAUNCH_FAILED|Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_\w*FAULT"
         ),
         unless=_XID,
         sure=0.75,
@@ -107,6 +108,29 @@ SIGNS = (
         next_measurement="py-spy dump --pid of each worker; the earliest error of any rank",
     ),
     Sign(
+        kind="engine.timeout",
+        pattern=re.compile(
+            r"Health check failed\. Server couldn't get a response from detokenizer for last (?P<limit>\d+)"
+        ),
+        sure=0.45,
+        summary="no token came back for {limit} s, so the health check answers 503",
+        explanation="A long prefill gives no token either: the check then fails on an engine that works. A "
+        "rank that waits, or a dead scheduler, looks the same.",
+        fixes=lambda _case, found: (
+            _fix(
+                "env",
+                "SGLANG_HEALTH_CHECK_TIMEOUT",
+                str(int(found["limit"]) * _ROOM),
+                old=found["limit"],
+                cost="a real hang is seen later",
+            ),
+            _fix("flag", "--chunked-prefill-size", "smaller", cost="slower prefill of long prompts"),
+        ),
+        next_measurement="py-spy dump --pid of each scheduler; whether `Prefill batch` lines go on; "
+        "nvidia-smi power over 10 s",
+        severity=Severity.WARNING,
+    ),
+    Sign(
         kind="engine.bug_request",
         pattern=re.compile(
             r"^\W*assert (?:not )?(?:batch|req|request|self\.req|sampling_params)\.(?P<field>\w+)"
@@ -142,6 +166,9 @@ RULE = Rule(
     title="a running engine that dies or stands still",
     literals=(
         "illegal memory access",
+        "illegal instruction",
+        "Memory access fault by GPU",
+        "HSA_STATUS_ERROR_MEMORY",
         "misaligned address",
         "unspecified launch failure",
         "device-side assert",
@@ -151,6 +178,7 @@ RULE = Rule(
         "ErrorLaunchFailure",
         "LAUNCH_FAILED",
         "Watchdog timeout",
+        "Health check failed. Server",
         "JIT ops",
         "flashinfer.jit",
         "DeepGEMM",
@@ -171,7 +199,8 @@ RULE = Rule(
     "before the server was up at several ranks may be a P2P hang.",
     cure="The failing kernel by a synchronous run, then another backend; a limit that fits a compile; the "
     "request left out.",
-    source="CUDA runtime error texts; sglang srt/managers/scheduler.py watchdog_thread; "
+    source="CUDA runtime error texts; sglang srt/managers/scheduler.py watchdog_thread, "
+    "entrypoints/http_server.py health_generate; "
     "vllm/v1/executor/multiproc_executor.py; "
     "torch c10d/ProcessGroupNCCL.cpp",
 )

@@ -47,6 +47,20 @@ _MESSAGES = (
         summary="this build does not know the architecture {arch}{other}{third}{pre}",
     ),
     Message(
+        kind="gguf.wrong_file",
+        sure=0.8,
+        pattern=r"unknown model architecture: '(?P<none>)'",
+        literals=("unknown model architecture",),
+        summary="the file names no architecture: it is no language model, or was made for another program",
+    ),
+    Message(
+        kind="gguf.arch",
+        sure=0.85,
+        pattern=r"error loading model: unknown (?:model )?architecture\s*$",
+        literals=("unknown architecture", "unknown model architecture"),
+        summary="this build does not know the architecture that the file names",
+    ),
+    Message(
         kind="gguf.arch",
         sure=0.88,
         pattern=r"tensor '(?P<tensor>[\w.]+)' has invalid ggml type (?P<type>\d+)",
@@ -132,7 +146,9 @@ def _newer(case: Case) -> Fix:
     return Fix(type="package", name=name, old=case.version or "old", new="a newer build")
 
 
-def _wrong_file(_: Case, __: Said) -> tuple[Fix, ...]:
+def _wrong_file(_: Case, one: Said) -> tuple[Fix, ...]:
+    if "none" in one.values:
+        return (Fix(type="file", name="gguf", old="no general.architecture", new="a language model's GGUF"),)
     return (
         Fix(
             type="flag",

@@ -31,6 +31,7 @@ _ENDED = re.compile(
     r"[Ee]xit ?code:? ?-9\b|exitcode: -9|exit code:? 137\b|exited with code 137|status=9/KILL"
     r"|code=killed, status=9"
     r"|died, exit code: -9|^Killed$|^\S+: line \d+: +\d+ Killed|signal 9 \(SIGKILL\)|SIGKILL\b|signal: killed"
+    r"|exited on signal 9\b"
 )
 _ALSO_ENDS = re.compile(
     r"Received sigquit from a child|SIGTERM received|Traceback \(most recent|watchdog|Watchdog"
@@ -183,6 +184,7 @@ RULE = Rule(
         "Killed",
         "SIGKILL",
         "signal: killed",
+        "on signal 9",
     ),
     read=read,
     meaning="The kernel, a control group's limit or Ray's monitor ended a process of the engine for its use "

@@ -161,7 +161,7 @@ _MESSAGES = (
         pattern=r"\.(?:cu|cuh|cpp|cc|c|h|hpp)[(:]\d+(?:[:,]\d+)?\)?: (?:fatal )?error:? "
         r"(?P<error>[^\n]{1,120})"
         r"|ninja: build stopped|Ninja build failed|Error building extension '(?P<extension>\w+)'"
-        r"|nvcc fatal\s*:\s*(?P<fatal>[^\n]+)"
+        r"|nvcc fatal\s*:\s*(?P<fatal>[^\n]+)|\d+ errors? detected in the compilation of"
         r"|CppCompileError|C\+\+ compile error|NVRTC (?:compilation|error)|(?:NVCC|nvcc) compilation failed",
         literals=(
             "error",

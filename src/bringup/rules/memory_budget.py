@@ -92,6 +92,13 @@ _MESSAGES = (
     ),
     Message(
         kind="mem.kv_none",
+        sure=0.9,
+        pattern=r"is larger than the profiled value (?P<tokens>-\d+|0)\b",
+        literals=("is larger than the profiled value",),
+        summary="weights leave room for {tokens} tokens of KV cache",
+    ),
+    Message(
+        kind="mem.kv_none",
         sure=0.85,
         pattern=r"Not enough (?:GPU )?memory.{0,80}(?:mamba|KV|kv cache|cache)|mamba.{0,60}(?:not enough"
         r"|too small)"

@@ -63,6 +63,7 @@ _MESSAGES = (
         r"|invalid magic (?:characters|number)"
         r"|failed to read (?:magic|header|key-value pairs)|(?:shard|file) \S+ (?:is )?(?:corrupt"
         r"|truncated|incomplete)\w*"
+        r"|Consistency check failed: file should be of size \d+ but has size \d+"
         r"|(?i:corrupted) (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk",
         literals=(
             "PytorchStreamReader failed",
@@ -78,6 +79,7 @@ _MESSAGES = (
             "truncated",
             "incomplete",
             "bytes on disk",
+            "Consistency check failed",
         ),
         summary="a file of the model is cut short or broken",
         unless=r"invalid load key, 'v'|invalid magic characters:? '?vers|corrupted compilation artifact"
@@ -173,6 +175,14 @@ _MESSAGES = (
         literals=("KeyError: ",),
         summary="the checkpoint holds {name}, which the model that was built has not",
         unless=r"KeyError: ['\"]" + _OTHER_NAMES,
+    ),
+    Message(
+        kind="file.param_mismatch",
+        sure=0.7,
+        pattern=r"^\s*'(?P<name>(?:\w+\.)*(?:layers|blocks|h)\.\d+\.[\w.]+)'\s*$",
+        literals=("'layers.", "'model.", "'language_model.", "'transformer.", "'blocks.", "'visual."),
+        summary="the checkpoint holds {name}, which the model that was built has not",
+        unless=r"KeyError: ['\"]",
     ),
     Message(
         kind="file.param_mismatch",

@@ -21,6 +21,9 @@ _MESSAGES = (
         r"|is) not supported(?: for now)?",
         literals=("not supported",),
         summary="this release has no model class {model}",
+        # A class that the message itself lists is known: its import failed.
+        unless=r"Error in inspecting model architecture|architectures? \['(\w+)'\] are not supported"
+        r".*Supported architectures:.*'\1'",
     ),
     Message(
         kind="model.arch_unknown",

@@ -24,6 +24,7 @@ _IOMMU = re.compile(
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>[^)]*)\)|detected by watchdog at work"
 )
+_FIRST_WORK = re.compile(r"SeqNum=1\b")
 _SGLANG = re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(?P<limit>[\d.]+)\)")
 _RANK = re.compile(r"\[?(?:[Rr]ank ?|Rank )(?P<rank>\d+)\]")
 _BLOCK = re.compile(r"No available shared memory broadcast block found in \d+ ?(?:seconds|s)")
@@ -197,6 +198,27 @@ def _waiting(case: Case) -> tuple[Match, ...]:
     )
 
 
+def _first_collective(case: Case) -> tuple[Match, ...]:
+    """The very first collective of a communicator that no rank got through."""
+    found = [(line, match["work"] or "") for line, match in case.matches(_WATCHDOG)]
+    first = [line for line, work in found if _FIRST_WORK.search(work)]
+    silent = (tensor_parallel_size(case) or 0) > len(_ranks(first)) > 0
+    if case.is_ready or not first or silent or len(first) < len([work for _, work in found if work]):
+        return ()  # where one rank is silent, the others wait for it
+    return (
+        Match(
+            kind="nccl.p2p_hang",
+            sure=0.65,
+            lines=tuple(first[:6]),
+            summary="the first collective between these ranks never returned",
+            explanation="The ranks met, and nothing arrived. A rank that was ended before it joined looks "
+            "the same: it has an earlier error.",
+            fixes=_cures(case),
+            next_measurement=_TEST,
+        ),
+    )
+
+
 def _first_error(case: Case) -> CaseLine | None:
     """The first line that names an error, other than what healthy starts print."""
     return next((line for line, _ in case.matches(_ERROR) if not _CALM.search(line.text)), None)
@@ -321,6 +343,7 @@ def read(case: Case) -> tuple[Match, ...]:
         *_acs(case),
         *_custom(case),
         *_waiting(case),
+        *_first_collective(case),
         *_stops(case),
         *_sglang(case),
         *_blocks(case),

@@ -14,7 +14,7 @@ from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Fix
 
 _FULL = re.compile(
-    r"posix_fallocate failed: No space left|failed to extend \S*/dev/shm/\S+"
+    r"posix_fallocate(?:\(\))? failed ?: No space left|failed to extend \S*/dev/shm/\S+"
     r"|/dev/shm/\S*nccl\S*.*No space left on device"
     r"|nccl-shm\S*.*No space left|No space left on device.*/dev/shm|/dev/shm.*No space left on device"
 )

@@ -17,6 +17,7 @@ from bringup.planner.vllm_figures import bytes_per_logit, default_utilization
 from bringup.rules import Match, Rule
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case, CaseLine, Traceback
+from bringup.values.finding import Severity
 from bringup.values.setting_names import engine_of, flag_of, value_of
 from bringup.values.start_log import Phase
 
@@ -111,6 +112,13 @@ _BY_KIND = {step.kind: step for step in _STEPS}
 _KV_IS_THERE = (
     r"Available KV cache memory|GPU KV cache size|# GPU blocks|Graph capturing finished|Capturing CUDA graphs"
 )
+_SERVING_LOGGER = re.compile(r"\bserving_\w+\.py:\d+\]")  # vLLM logs from there what ends a request
+_RETRIED = re.compile(
+    r"while trying to allocate (?P<requested>\d+) bytes \(free: (?P<free>\d+), total: (?P<total>\d+)\)"
+)
+_TRIES_AGAIN = re.compile(
+    r"allocation failed, retrying without pipeline parallelism"
+)  # llama.cpp, since b6840
 _OLDEST = (0, 0, 0)
 _FOREIGN = 2 * GIB  # what other processes hold above this is not contexts of the same engine
 _DUMMY_REQUESTS = re.compile(_SAMPLER_WORDS + r" with (\d+) dummy requests")
@@ -119,9 +127,14 @@ _SHARE = re.compile(r"GPU memory utilization is \((0?\.\d+),")
 
 def read(case: Case) -> tuple[Match, ...]:
     """What ran out of memory, the first failure first; the steps that it may be where nothing tells."""
-    lines = [line for line in case.lines if is_out_of_memory(line.text) or _SAMPLER_WORDS in line.text]
+    after = max((line.number for line, _ in case.matches(_TRIES_AGAIN)), default=0)
+    lines = [
+        line
+        for line in case.lines
+        if line.number > after and (is_out_of_memory(line.text) or _SAMPLER_WORDS in line.text)
+    ]
     if not lines:
-        return ()
+        return _retried(case)
     figures = _figures(lines)
     decided = _decide(case, lines)
     if decided is None:
@@ -131,6 +144,29 @@ def read(case: Case) -> tuple[Match, ...]:
     if _is_taken(figures, step):
         found.insert(0, _taken(case, lines, figures))
     return tuple(found)
+
+
+def _retried(case: Case) -> tuple[Match, ...]:
+    """PyTorch's warning of an allocation that failed before it freed its cache: not the end by itself."""
+    found = case.first(_RETRIED)
+    if found is None:
+        return ()
+    line, match = found
+    requested, free, total = (int(match[name]) for name in ("requested", "free", "total"))
+    figures = OutOfMemory(requested=requested, free=free, total=total)
+    phase = next((step for step in _STEPS if line.phase is not None and line.phase in step.phases), None)
+    step = phase or _BY_KIND["mem.runtime_oom"]
+    return (
+        Match(
+            kind=step.kind,
+            sure=0.4,
+            lines=(line,),
+            summary=f"GPU memory is at its end{_numbers(figures)}",
+            explanation="PyTorch frees its cache and tries again: a log that goes on got its memory.",
+            fixes=cures_of(case, _shortage(case, step.kind, figures, None)),
+            severity=Severity.WARNING,
+        ),
+    )
 
 
 def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
@@ -143,6 +179,8 @@ def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
         return _corrected(case, by_frames, by_words), 0.93
     if by_words is not None:
         return by_words, 0.88
+    if any(_SERVING_LOGGER.search(line.raw) for line in lines):
+        return _BY_KIND["mem.runtime_oom"], 0.8
     for line in lines:
         phase = line.phase
         for step in _STEPS:
@@ -332,6 +370,8 @@ RULE = Rule(
         "Capture cuda graph failed",
         "Available KV cache memory",
         "logits.sort",
+        "while trying to allocate",
+        "retrying without pipeline",
         "GPU memory utilization is",
     ),
     read=read,

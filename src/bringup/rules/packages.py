@@ -288,6 +288,14 @@ _MESSAGES = (
     ),
     Message(
         kind="pkg.inspect_wrapper",
+        sure=0.9,
+        pattern=r"(?i:model) architectures? \['(?P<model>\w+)'\] are not supported for now\."
+        r".*Supported architectures:.*'(?P=model)'",
+        literals=("are not supported for now",),
+        summary="this release knows {model}, but importing its class failed; the cause stands above",
+    ),
+    Message(
+        kind="pkg.inspect_wrapper",
         sure=0.45,
         pattern=r"(?i:model) architectures? \[?'?(?P<model>[\w, ']+?)'?\]? failed to be inspected"
         r"|Error in inspecting model architecture '?(?P<other>\w+)",

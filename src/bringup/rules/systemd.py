@@ -93,7 +93,8 @@ SIGNS = (
         kind="systemd.env",
         pattern=re.compile(
             r"(?:PermissionError|Permission denied|Read-only file system)\b.*(?:'|\s)(?P<path>(?:/root"
-            r"|/home/\S+?|/nonexistent)?/\.(?:cache|config|local|triton|vllm)\S*)"
+            r"|/home/\S+?|/nonexistent)?/\.(?:cache|config|local|triton|vllm)\S*"
+            r"|/[^'\s]*/(?:vllm|flashinfer|huggingface|torch|triton|outlines|modelscope)\S*)"
             r"|There was a problem when trying to write in your cache folder"
         ),
         sure=0.85,
@@ -207,6 +208,7 @@ RULE = Rule(
         "/.local",
         "/.triton",
         "/.vllm",
+        "Permission denied: '/",
         "cache folder",
         "status=2",
         "Failed at step",

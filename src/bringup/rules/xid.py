@@ -21,8 +21,16 @@ _LINE = re.compile(r"NVRM: Xid|Xid \(|XidCriticalError|^\s*Xid \d{1,3} \(|previo
 _SWITCH = re.compile(r"SXid \(PCI:(?P<bus>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)")
 _OFF_BUS = re.compile(
     r"^\W*(?:\S+ )?(?:.*NVRM: .*|.*kernel: .*)?GPU has fallen off the bus|GPU lost from the bus"
+    r"|^\W*(?:.*NVRM:\s+)fallen off the bus and is not responding"
 )
-_GSP = re.compile(r"Timeout waiting for RPC from GSP|Timeout after \d+s of waiting for RPC response from GPU")
+_GSP = re.compile(
+    r"Timeout waiting for RPC from GSP|Timeout after \d+s of waiting for RPC response from GPU"
+    r"|[Hh]eartbeat timed out, currentTimeMs|\*{4,} GSP Timeout \*{4,}"
+)
+_ECC = re.compile(
+    r"uncorrectable ECC error encountered|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE"
+)
+_NVLINK = re.compile(r"[Uu]ncorrectable NVLink error detected|cudaErrorNvlinkUncorrectable")
 _REMAP = re.compile(r"^\s*Remapped Rows\b")
 _PENDING = re.compile(r"^\s*Pending\s*:\s*(Yes)|^\s*Remapping Failure Occurred\s*:\s*(Yes)")
 _REMAP_NEAR = 8  # lines between the heading of `nvidia-smi -q` and its last row
@@ -252,9 +260,9 @@ def _match(own: list[_Event], events: list[_Event], *, rank: int) -> Match:
 
 
 def _without_number(case: Case) -> list[Match]:
-    """What the driver says of two faults in words."""
+    """What the driver or CUDA says of a few faults in words."""
     matches: list[Match] = []
-    for pattern, number in ((_OFF_BUS, 79), (_GSP, 119)):
+    for pattern, number in ((_OFF_BUS, 79), (_GSP, 119), (_ECC, 94), (_NVLINK, 74)):
         lines = tuple(line for line, _ in case.matches(pattern))[:6]
         if lines:
             fault = _FAULTS[number]
@@ -349,6 +357,13 @@ RULE = Rule(
         "fallen off the bus",
         "GPU lost from the bus",
         "RPC from GSP",
+        "eartbeat timed out, currentTimeMs",
+        "GSP Timeout",
+        "ncorrectable ECC",
+        "ECCUncorrectable",
+        "ECC_UNCORRECTABLE",
+        "ncorrectable NVLink",
+        "NvlinkUncorrectable",
         "RPC response from GPU",
         "Remapped Rows",
         "Pending ",
@@ -362,6 +377,7 @@ RULE = Rule(
     "13 and 31 come from programs first; 48, 63, 64, 94, 95, 74, 79 and 119 from the card or its links.",
     cure="By number: reset or reboot, other driver, other kernel backend, power and slot, replacement on "
     "repeat.",
-    source="NVIDIA Xid catalogue; open-gpu-kernel-modules 595, `NVRM: Xid (PCI:...): N`; "
+    source="NVIDIA Xid catalogue; open-gpu-kernel-modules 595, `NVRM: Xid (PCI:...): N`, "
+    "`kernel_gsp.c` (heartbeat, RPC time-out); "
     "k8s-device-plugin `XidCriticalError`; `nvidia-smi -q` section `Remapped Rows`",
 )

@@ -88,10 +88,10 @@ class Case:
     gpus: tuple[str, ...] = ()  # names of the cards, one per card
 
     def matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[CaseLine, re.Match[str]]]:
-        """Every line that the pattern is found in, in order; not what a page about failures says of it."""
+        """Every line that the pattern is found in, in order; none of a page about failures or a binary."""
         for line in self.lines:
             found = pattern.search(line.text)
-            if found is not None and not _PAGE.search(line.raw):
+            if found is not None and not _PAGE.search(line.raw) and "\0" not in line.raw:
                 yield line, found
 
     def first(self, pattern: re.Pattern[str]) -> tuple[CaseLine, re.Match[str]] | None:
