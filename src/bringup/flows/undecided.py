@@ -27,7 +27,7 @@ _STACK = re.compile(  # what a GPU or a model runtime calls itself in its errors
     r"|safetensors\w*\.|huggingface_hub\.|vllm\.|sglang\.|tensorrt_llm|TensorRT-LLM|TRT-LLM|ggml_\w+|llama_\w+"
     r"|nvidia-container-cli)",
 )
-_FAILS = re.compile(r"\b[Ee]rror\b|ERROR|\w(?:Error|Exception|Failed)\b|\bfail(?:ed|ure)\b|\[E\]")
+_FAILS = re.compile(r"\b[Ee]rror\b|ERROR|\w(?:Error|Exception|Failed)\b|\bfailed\b|\bfailure\b|\[E\]")
 _DISPLAY = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "tensorrt_llm": "TensorRT-LLM"}
 _PHASE_WORDS = {
     Phase.ARGUMENTS: "reading its arguments",
