@@ -146,10 +146,12 @@ def _killed(host: HostSnapshot, process: EngineProcess) -> Iterator[Finding]:
     times = "once" if len(kills) == 1 else f"{len(kills)} times"
     cause = "its control group was at its limit" if last.is_of_limit else "the host's memory had run out"
     is_old = age is not None and age > _OLD_S
+    is_other = not any(_is_own(kill, process) or not _is_before(kill, process) for kill in kills)
+    whose = "another process of this engine's name" if is_other else "a process of the engine"
     yield Finding(
         id="host_memory.oom_kill",
-        severity=Severity.NOTE if is_old else Severity.WARNING,
-        summary=f"the kernel killed a process of the engine {times}{when}: {cause}",
+        severity=Severity.NOTE if is_old or is_other else Severity.WARNING,
+        summary=f"the kernel killed {whose} {times}{when}: {cause}",
         expected=_EXPECTED,
         explanation="loading the weights, a large prompt or offloading needs more host memory than there is",
         action=f"raise the limit: {_where_limited(process)}"
@@ -161,10 +163,20 @@ def _killed(host: HostSnapshot, process: EngineProcess) -> Iterator[Finding]:
 
 def _is_engine(kill: OomKill, process: EngineProcess) -> bool:
     """By its control group, by its number, or by a name that only an engine has."""
+    return _is_own(kill, process) or kill.name.startswith(_ENGINE_NAMES)
+
+
+def _is_own(kill: OomKill, process: EngineProcess) -> bool:
+    """Of this engine, or of an earlier start of the same unit or container."""
     own = process.cgroup
     if own and own != "/" and kill.group and f"{kill.group}/".startswith(f"{own}/"):
         return True
-    return kill.pid in {process.pid, *process.children} or kill.name.startswith(_ENGINE_NAMES)
+    return kill.pid in {process.pid, *process.children}
+
+
+def _is_before(kill: OomKill, process: EngineProcess) -> bool:
+    """Whether it fell before this engine was started: then a name alone does not make it its own."""
+    return kill.at is not None and process.started_at is not None and kill.at < process.started_at
 
 
 CHECK = Check(

@@ -1,5 +1,7 @@
 """Host memory: what fires, and what stays silent because it does not touch the engine."""
 
+from dataclasses import replace
+
 import pytest
 
 from bringup.checks.host_memory import CHECK
@@ -101,3 +103,12 @@ def test_a_kill_of_last_week_is_a_note_and_says_whose_limit_it_was(make):
     assert make.found(judgement) == {"host_memory.oom_kill": "note"}
     assert "control group was at its limit" in judgement.findings[0].summary
     assert "MemoryMax" in judgement.findings[0].action
+
+
+def test_a_kill_before_this_start_is_only_another_process_of_the_name(make):
+    line = killed(KILLED, at=9.9 * DAY_S, pid=44, name="VLLM::Worker_TP")
+    seen = host(lines=[line])
+    engine = replace(seen.engines[0], started_at=9.95 * DAY_S)
+    judgement = make.judge(CHECK, make.deployment(host=replace(seen, engines=(engine,))))
+    assert make.found(judgement) == {"host_memory.oom_kill": "note"}
+    assert "another process of this engine's name" in judgement.findings[0].summary
