@@ -154,11 +154,15 @@ def _killed(host: HostSnapshot, process: EngineProcess) -> Iterator[Finding]:
         summary=f"the kernel killed {whose} {times}{when}: {cause}",
         expected=_EXPECTED,
         explanation="loading the weights, a large prompt or offloading needs more host memory than there is",
-        action=f"raise the limit: {_where_limited(process)}"
-        if last.is_of_limit
-        else "give the host more memory, or load with fewer workers at once and without offloading",
+        action="none, if that was somebody else's" if is_other else _against_kills(last, process),
         evidence=tuple(Evidence(source="kernel log", text=kill.text) for kill in (kills[0], *kills[1:][-1:])),
     )
+
+
+def _against_kills(last: OomKill, process: EngineProcess) -> str:
+    if last.is_of_limit:
+        return f"raise the limit: {_where_limited(process)}"
+    return "give the host more memory, or load with fewer workers at once and without offloading"
 
 
 def _is_engine(kill: OomKill, process: EngineProcess) -> bool:
