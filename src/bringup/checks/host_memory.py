@@ -146,7 +146,7 @@ def _killed(host: HostSnapshot, process: EngineProcess) -> Iterator[Finding]:
     times = "once" if len(kills) == 1 else f"{len(kills)} times"
     cause = "its control group was at its limit" if last.is_of_limit else "the host's memory had run out"
     is_old = age is not None and age > _OLD_S
-    is_other = not any(_is_own(kill, process) or not _is_before(kill, process) for kill in kills)
+    is_other = not any(_is_own(kill, process) or not _is_elsewhere(kill, process) for kill in kills)
     whose = "another process of this engine's name" if is_other else "a process of the engine"
     yield Finding(
         id="host_memory.oom_kill",
@@ -178,8 +178,10 @@ def _is_own(kill: OomKill, process: EngineProcess) -> bool:
     return kill.pid in {process.pid, *process.children}
 
 
-def _is_before(kill: OomKill, process: EngineProcess) -> bool:
-    """Whether it fell before this engine was started: then a name alone does not make it its own."""
+def _is_elsewhere(kill: OomKill, process: EngineProcess) -> bool:
+    """Whether a name alone does not make it this engine's: it fell before its start or in another group."""
+    if kill.group and process.cgroup:
+        return True
     return kill.at is not None and process.started_at is not None and kill.at < process.started_at
 
 

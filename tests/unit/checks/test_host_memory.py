@@ -112,3 +112,12 @@ def test_a_kill_before_this_start_is_only_another_process_of_the_name(make):
     judgement = make.judge(CHECK, make.deployment(host=replace(seen, engines=(engine,))))
     assert make.found(judgement) == {"host_memory.oom_kill": "note"}
     assert "another process of this engine's name" in judgement.findings[0].summary
+
+
+def test_a_kill_in_another_control_group_is_another_process_too(make):
+    lines = [
+        killed(WHOSE, group="/system.slice/other.service", name="VLLM::Worker_TP", pid=44),
+        killed(GROUP_KILLED, pid=44, name="VLLM::Worker_TP"),
+    ]
+    judgement = make.judge(CHECK, make.deployment(host=host(lines=lines)))
+    assert make.found(judgement) == {"host_memory.oom_kill": "note"}
