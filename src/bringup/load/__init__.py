@@ -1,0 +1,1 @@
+"""Generates load and takes the times: the instrument. It touches the world, like `transport` and `store`."""
