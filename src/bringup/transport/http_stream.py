@@ -297,7 +297,7 @@ class HttpEndpoint:
     def __init__(self, target: Target, *, environment_proxies: bool = True) -> None:
         self.target = target
         self._idle: list[_Connection] = []
-        self._tls = _tls_context(target) if target.scheme == "https" else None
+        self._tls = tls_context(target) if target.scheme == "https" else None
         self._proxy = _proxy_for(target) if environment_proxies else None
 
     async def send(self, ask: Ask) -> Answer:
@@ -441,7 +441,7 @@ async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> _Conne
     return connection
 
 
-def _tls_context(target: Target) -> ssl.SSLContext:
+def tls_context(target: Target) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
     except OSError as error:  # also what OpenSSL says of a file without certificates
