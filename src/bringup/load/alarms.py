@@ -1,7 +1,7 @@
 """Alarms finer than the event loop's own.
 
-libuv counts in whole milliseconds, a timer of the kernel in nanoseconds: an inter-token latency of 20 ms is judged against a lag of 0.2 ms; a loop that only knows milliseconds could
-neither measure that lag nor keep the times of an open loop.
+libuv counts in whole milliseconds, a timer of the kernel in nanoseconds: an inter-token latency of 20 ms is
+judged against a lag of 0.2 ms, which a loop that only knows milliseconds could not even measure.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Keeps the asked load on an endpoint over one rung, in one event loop.
 
-What happens at an arrival is in `wire`; parsing waits until what has arrived is read, a slice at a time, so that
-no answer's time suffers from another's work.
+What happens at an arrival is in `wire`. Sending and parsing wait until what has arrived is read, and are done
+a little at a time, so that no answer's time suffers from another's work.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from bringup.values.bench import Failed, GeneratorRun, LoadRequest, RequestRecor
 _BEAT_NS = 10_000_000
 _STALE_NS = 250_000_000  # a kept connection that breaks within this was closed before our request arrived
 _PREPARED = 32  # requests whose bytes are ready
+_SENT_AT_ONCE = 4  # between two looks at what has arrived: some 80 us
 _PREPARED_BYTES = 16_000_000
 _OPENED_AT_ONCE = 64
 _PAUSE_S = (0.05, 1.0)  # after a connection that failed; doubled up to the second
@@ -39,7 +40,9 @@ class Generator:
         self._opener = Opener(task.target)
         self._head = _request_head(task)
         self._source = task.workload.requests(task.generator, task.generators)
-        self._prepared: deque[tuple[LoadRequest, bytes]] = deque()
+        self._prepared: deque[Flight] = deque()
+        self._to_prepare = max(_PREPARED, task.streams or 0)
+        self._free: deque[tuple[Stream | None, int]] = deque()
         self._prepared_bytes = 0
         self._left = task.requests
         self._backlog: deque[Flight] = deque()
@@ -48,7 +51,7 @@ class Generator:
         self._cancels: list[tuple[int, int, Stream, Flight]] = []
         self._idle: list[Stream] = []
         self._streams: set[Stream] = set()
-        self._waiting: deque[tuple[LoadRequest, bytes, int]] = deque()
+        self._waiting: deque[Flight] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = self._running = self._most_open = 0
         self._failed_opens = 0
@@ -64,7 +67,7 @@ class Generator:
     # the rung
     async def prepare(self) -> None:
         """The first requests and the connections: no part of any latency."""
-        self._refill(_PREPARED)
+        self._refill(self._to_prepare)
         await self._open_ahead()
 
     async def run(self, start_ns: int = 0) -> GeneratorRun:
@@ -148,11 +151,10 @@ class Generator:
             if self._task.ramp_s and number:
                 due = self._start + round(self._task.ramp_s * 1e9 * number / streams)
                 await asyncio.sleep(max(0, due - _clock()) / 1e9)
-            elif number % 8 == 7:  # let what has arrived be read between the sends
-                await asyncio.sleep(0)
             if not self._is_launching:
                 break
-            self._turn(self._idle.pop() if self._idle else None, _clock())
+            self._free.append((self._idle.pop() if self._idle else None, _clock()))
+            self._chores_soon()
         self._check_over()
 
     # what is sent
@@ -164,7 +166,7 @@ class Generator:
                 self._idle.append(stream)
             self._check_over()
             return
-        flight = self._flight(*taken)
+        flight = taken
         flight.ready = ready
         if stream is None or stream.is_lost or self._task.fresh_connections:
             if stream is not None:
@@ -173,8 +175,8 @@ class Generator:
         else:
             self._send(stream, flight)
 
-    def _take(self) -> tuple[LoadRequest, bytes] | None:
-        """The next request with its bytes, unless there is none or none may be sent any more."""
+    def _take(self) -> Flight | None:
+        """The next request, unless there is none or none may be sent any more."""
         if not self._is_launching or self._left == 0:
             return None
         if not self._prepared:
@@ -184,10 +186,10 @@ class Generator:
         if self._left is not None:
             self._left -= 1
         self._started += 1
-        request, wire = self._prepared.popleft()
-        self._prepared_bytes -= len(wire)
+        flight = self._prepared.popleft()
+        self._prepared_bytes -= len(flight.wire)
         self._chores_soon()
-        return request, wire
+        return flight
 
     def _refill(self, count: int) -> None:
         for _ in range(count):
@@ -195,16 +197,14 @@ class Generator:
             if request is None:
                 self._is_source_over = True
                 return
-            wire = self._wire(request)
-            self._prepared.append((request, wire))
-            self._prepared_bytes += len(wire)
+            flight = self._flight(request)
+            self._prepared.append(flight)
+            self._prepared_bytes += len(flight.wire)
             if self._prepared_bytes > _PREPARED_BYTES:
                 return
 
-    def _wire(self, request: LoadRequest) -> bytes:
-        return b"%b%d\r\n\r\n%b" % (self._head, len(request.body), request.body)
-
-    def _flight(self, request: LoadRequest, wire: bytes) -> Flight:
+    def _flight(self, request: LoadRequest) -> Flight:
+        wire = b"%b%d\r\n\r\n%b" % (self._head, len(request.body), request.body)
         keep = request.question is not None or request.conversation is not None
         return Flight(request, wire, keep_text=keep)
 
@@ -226,7 +226,7 @@ class Generator:
                 self._refill(1)
             if not self._prepared:
                 break
-            due = self._start + round((self._prepared[0][0].at_s or 0.0) * 1e9)
+            due = self._start + round((self._prepared[0].request.at_s or 0.0) * 1e9)
             if self._until and due > self._until:
                 self._is_launching = False
                 break
@@ -236,26 +236,21 @@ class Generator:
                 return
             taken = self._take()
             if taken is not None:
-                self._dispatch(*taken, due)
+                taken.scheduled = due
+                self._dispatch(taken)
         self._check_over()
 
-    def _dispatch(self, request: LoadRequest, wire: bytes, due: int) -> None:
+    def _dispatch(self, flight: Flight) -> None:
         while self._idle:
             stream = self._idle.pop()
-            if not stream.is_lost:
-                flight = self._flight(request, wire)
-                flight.scheduled = due
-                if self._task.fresh_connections:
-                    self._drop(stream)
-                    break
+            if not stream.is_lost and not self._task.fresh_connections:
                 self._send(stream, flight)
                 return
+            self._drop(stream)
         if len(self._streams) + len(self._tasks) >= self._task.most_open:
-            self._waiting.append((request, wire, due))
-            return
-        flight = self._flight(request, wire)
-        flight.scheduled = due
-        self._spawn(flight)
+            self._waiting.append(flight)
+        else:
+            self._spawn(flight)
 
     def _spawn(self, flight: Flight) -> None:
         """Send on a connection that must be opened first."""
@@ -354,12 +349,13 @@ class Generator:
     def _go_on(self, stream: Stream | None, now: int) -> None:
         """A place is free."""
         if self._task.streams is not None:
-            self._turn(stream, now)
+            self._free.append((stream, now))
+            self._chores_soon()
             return
         if stream is not None and not stream.is_lost:
             self._idle.append(stream)
         if self._waiting:
-            self._dispatch(*self._waiting.popleft())
+            self._dispatch(self._waiting.popleft())
         self._check_over()
 
     def _next_turn(self, stream: Stream | None, flight: Flight) -> None:
@@ -374,7 +370,7 @@ class Generator:
         if self._left is not None:
             self._left -= 1
         self._started += 1
-        follower = self._flight(request, self._wire(request))
+        follower = self._flight(request)
         follower.ready = flight.ended + round(request.pause_s * 1e9)
         if flight.scheduled is not None:
             follower.scheduled = follower.ready
@@ -402,20 +398,26 @@ class Generator:
             self._loop.call_soon(self._chores)
 
     def _chores(self) -> None:
-        """A slice to read, a request to prepare: little at a time, more when much waits."""
+        """Requests to send, then a slice to read, a request to prepare: little at a time."""
         self._has_chores = False
+        for _ in range(min(_SENT_AT_ONCE, len(self._free))):
+            self._turn(*self._free.popleft())
+        if self._free:
+            self._chores_soon()
+            return
         for _ in range(1 + len(self._backlog) // 64):
             if not self._backlog:
                 break
             self._read_one()
-        if len(self._prepared) < _PREPARED and not self._is_source_over and self._left != 0:
-            self._refill(1)
-        if self._backlog or (
-            len(self._prepared) < _PREPARED
+        is_wanting = (
+            len(self._prepared) < self._to_prepare
             and not self._is_source_over
             and self._prepared_bytes < _PREPARED_BYTES
             and self._left != 0
-        ):
+        )
+        if is_wanting:
+            self._refill(1)
+        if self._backlog or is_wanting:
             self._chores_soon()
 
     def _read_one(self) -> None:
@@ -431,10 +433,9 @@ class Generator:
 
     def _settle(self, flight: Flight) -> RequestRecord | None:
         """The record, once."""
-        if flight.wire == b"":
+        if flight.is_settled:
             return None
-        flight.wire = b""
-        flight.is_over = True
+        flight.is_settled = flight.is_over = True
         return self._answers.finish(flight)
 
     def _beat(self, now: int) -> None:
@@ -479,6 +480,7 @@ class Generator:
         self._is_launching = False
         self._cut = self._cut or why
         self._waiting.clear()
+        self._free.clear()
         if cut:
             for stream in list(self._streams):
                 flight = stream.flight
@@ -491,7 +493,7 @@ class Generator:
 
     def _check_over(self) -> None:
         """Nothing runs and nothing will."""
-        if self._over.done() or self._running or self._waiting:
+        if self._over.done() or self._running or self._waiting or self._free:
             return
         if any(not task.done() for task in self._tasks):
             return

@@ -34,6 +34,7 @@ class Flight:
         "is_cancelled",
         "is_over",
         "is_retried",
+        "is_settled",
         "ready",
         "request",
         "scheduled",
@@ -56,7 +57,7 @@ class Flight:
         self.cancel_at: int | None = None
         self.error: str | None = None
         self.detail = ""
-        self.is_cancelled = self.is_over = self.is_retried = False
+        self.is_cancelled = self.is_over = self.is_retried = self.is_settled = False
 
 
 class Owner(Protocol):
@@ -157,6 +158,7 @@ class Stream(asyncio.Protocol):
             self.abort()
             return
         self._is_fresh = False
+        flight.wire = b""  # nothing is sent twice once an answer began
         head, found, _ = data.partition(b"\r\n\r\n")
         head = head.lower()
         if (
@@ -168,8 +170,8 @@ class Stream(asyncio.Protocol):
             and b"\r\nconnection: close" not in head
         ):
             self._is_framed = True
-            if data[-7:] == _LAST_CHUNK:
-                self._end()
+            if data.endswith(b"\r\n\r\n"):
+                self._perhaps_end(data)
         else:
             self._look()
 

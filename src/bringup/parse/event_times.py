@@ -25,12 +25,13 @@ class AnswerTooLarge(ValueError):  # noqa: N818 - it is about the answer
 class _Head:
     """What the parser of HTTP calls. It knows nobody, so that an answer leaves no cycle behind."""
 
-    __slots__ = ("is_complete", "is_over", "media_type", "on_body", "status", "tells_end")
+    __slots__ = ("closes", "is_complete", "is_over", "media_type", "on_body", "status", "tells_end")
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.on_body = pieces.append  # called by the parser, without a frame of ours
         self.status: int | None = None
         self.media_type = ""
+        self.closes = False
         self.tells_end = False
         self.is_over = False
         self.is_complete = False
@@ -42,6 +43,8 @@ class _Head:
         name = name.lower()
         if name == b"content-type":
             self.media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+        elif name == b"connection":
+            self.closes = value.strip().lower() == b"close"
         elif name in {b"content-length", b"transfer-encoding"}:
             self.tells_end = True
 
@@ -106,7 +109,12 @@ class EventTimes:
     @property
     def is_kept(self) -> bool:
         """The connection may carry another request after this answer."""
-        return self.is_complete and self._parser.should_keep_alive()
+        return (
+            self.is_complete
+            and self._head.tells_end
+            and not self._head.closes
+            and self._parser.get_http_version() != "1.0"
+        )
 
     def feed(self, times: Sequence[int], reads: Sequence[bytes]) -> None:
         """Take reads with their arrivals.

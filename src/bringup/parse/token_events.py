@@ -54,8 +54,9 @@ class Chunk(msgspec.Struct, gc=False):
 
     choices: list[Choice] = []  # msgspec copies it
     usage: Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.Raw()  # empty: there is none
     object: str | None = None
+    message: str | None = None  # SGLang puts an error at the top, with object "error"
 
 
 _decoder = msgspec.json.Decoder(Chunk)
@@ -171,8 +172,11 @@ class TokenEvents:
                     self.texts.append(text)
         if chunk.usage is not None:
             self.usage = chunk.usage
-        if chunk.error is not None:
-            self.error = bytes(chunk.error).decode("utf-8", "replace")
+        error = bytes(chunk.error)
+        if error and error != b"null":
+            self.error = error.decode("utf-8", "replace")
+        elif chunk.object == "error":
+            self.error = chunk.message or "error"
 
     def _add_token(self, time: int, index: int, usage: Usage | None) -> None:
         self.events += 1

@@ -442,6 +442,11 @@ async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> _Conne
 
 
 def tls_context(target: Target) -> ssl.SSLContext:
+    """How the target's certificate is judged.
+
+    Raises:
+        UsageError: the CA file cannot be used.
+    """
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
     except OSError as error:  # also what OpenSSL says of a file without certificates
