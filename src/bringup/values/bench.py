@@ -30,6 +30,14 @@ class Failed(StrEnum):
     STOPPED = "stopped"  # the rung was ended while the request ran: nobody's fault
 
 
+class AnswerIs(StrEnum):
+    """What the answer to a known question is worth."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    GARBLED = "garbled"  # no language, code or data at all
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
     """One request to send, complete."""
@@ -188,6 +196,7 @@ class Rung:
     requests: int = 0  # finished, good or bad
     good: int = 0
     cancelled: int = 0
+    stopped: int = 0  # under way when the rung was ended: not among the requests, in no latency
     errors: Mapping[str, int] = field(default_factory=dict[str, int])
     wall_s: float = 0.0
     ttft: Distribution | None = None
@@ -205,13 +214,17 @@ class Rung:
     output_tokens_per_s: float | None = None
     total_tokens_per_s: float | None = None
     steady_output_tokens_per_s: float | None = None  # while the asked load was really there
+    steady_requests_per_s: float | None = None  # ended per second in that time
+    steady_s: float | None = None  # how long that was; None: never
     requests_per_s: float | None = None
-    mean_running: float | None = None  # N of Little's law, from the records
+    mean_running: float | None = None  # N of Little's law: requests under way, mean over the steady time
+    little_running: float | None = None  # X * R of Little's law over the same time: ought to be N
     most_open: int = 0
     goodput_per_s: float | None = None  # requests per second within the SLO
     within_slo: bool | None = None
     questions: int = 0
     questions_right: int = 0
+    garbled: int = 0  # answers to known questions that are no language at all
     truncated: int = 0
     self_error: SelfError | None = None
     engine: EngineDelta | None = None
