@@ -16,22 +16,11 @@ from bringup.units import seconds_text
 from bringup.values.deployment import Deployment, Depth
 from bringup.values.finding import Evidence, Finding, Judgement, Measurement, Severity
 from bringup.values.gpu_group import BUSY, looks_at, meant_gpus, moments_of, span_text, tool_of, withholds
-from bringup.values.gpu_words import gpus_text
+from bringup.values.gpu_words import CLOCK_REASONS, gpus_text
 from bringup.values.host import Gpu
 from bringup.values.load import GpuMoment
 
 _EXPECTED = "nothing but idleness or the power limit holds the clocks, and degrees are left"
-_REASONS = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "power limit",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "heat (driver)",
-    0x40: "heat (hardware)",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
 _HARMFUL = 0x8 | 0x20 | 0x40 | 0x80
 _HEAT = 0x20 | 0x40
 _COUNTERS = {
@@ -117,7 +106,7 @@ def judge(deployment: Deployment, replies: Replies) -> Judgement:
 
 
 def _names(mask: int) -> str:
-    return ", ".join(name for bit, name in _REASONS.items() if mask & bit) or "none"
+    return ", ".join(name for bit, name in CLOCK_REASONS.items() if mask & bit) or "none"
 
 
 def _rows(cards: Sequence[_Card]) -> tuple[Evidence, ...]:

@@ -32,6 +32,9 @@ class Engine:
     health_path: str  # the endpoint that says most about being able to generate
     health_meaning: str  # what its 200 proves and what not
     metrics_path: str | None = None  # where it serves its metrics, when it does
+    counter_paths: tuple[str, ...] = ()  # where its counters are looked for, in turn; (): the metrics only
+    counters_need: str = ""  # what makes it serve them: "--metrics"
+    gauges_lag: bool = False  # "running" is renewed only now and then, and stays when the last request ends
     read_command: Callable[[Sequence[str]], EngineSpec | None] | None = None  # None: not its command
 
 

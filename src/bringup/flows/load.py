@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Self
 
 from bringup.engines import Engine
+from bringup.flows.engine_counters import engine_moment, without_buckets
+from bringup.flows.gpu_pieces import PIECE_S, gpu_traces, watch_pieces
 from bringup.transport import Endpoint, Runner
 from bringup.values.exchange import Answer, Ask, Problem
 from bringup.values.host import CommandResult
-from bringup.values.load import EngineMoment, GpuMoment, GpuTrace, LoadTrace
+from bringup.values.load import EngineMoment, GpuTrace, LoadTrace
 from bringup.vendors import Vendor
 
-_PIECE_S = 3  # seconds of readings in one answer of the host
 _ENGINE_INTERVAL_S = 0.2
 _MOST_PIECES = 400  # twenty minutes
 _PROBE_LIMIT_S = 5.0
@@ -63,29 +64,20 @@ class LoadSampler:
             task.result()
 
     async def _watch_gpus(self) -> None:
-        """Pieces of readings, one after the other, until the burst is over; the vendors side by side."""
-        traced = [vendor for vendor in self.vendors.values() if vendor.trace is not None]
-        runner = self.runner
-        if runner is None or not traced:
-            return
-        for piece in range(_MOST_PIECES):
-            questions = [
-                replace(vendor.trace, key=f"{vendor.trace.key}.{piece}") for vendor in traced if vendor.trace
-            ]
-            answered = await runner.ask(questions)
-            told = {
-                key: result for key, result in answered.items() if key.endswith(f".{piece}") and result.stdout
-            }
-            self.results |= told
-            if not told or (self._ends.is_set() and not self.is_replay):
-                return
+        """Pieces of readings, one after the other, until the burst is over."""
+
+        def take(told: Mapping[str, CommandResult], _way_s: float | None) -> bool:
+            self.results.update(told)
+            return self.is_replay or not self._ends.is_set()
+
+        await watch_pieces(self.runner, self.vendors, take, most=_MOST_PIECES)
 
     async def _watch_engine(self) -> None:
         """The engine's metrics page, as far as its counters go."""
         path = self.engine.metrics_path if self.engine is not None else None
         if path is None:
             return
-        for number in range(int(_MOST_PIECES * _PIECE_S / _ENGINE_INTERVAL_S)):
+        for number in range(int(_MOST_PIECES * PIECE_S / _ENGINE_INTERVAL_S)):
             key = f"metrics {number}"
             ask = Ask(key=f"{CHECK}/{key}", path=path, method="GET", time_limit_s=_PROBE_LIMIT_S)
             answer = await self.endpoint.send(ask)
@@ -104,7 +96,7 @@ class LoadSampler:
     def _is_quiet(self, key: str) -> bool:
         """Whether the engine has nothing more to do: then the last reading was taken."""
         moment = self._moment(self.answers[key], begun=self._begun)
-        return not moment or not moment.running or self._begun + _MOST_PIECES * _PIECE_S < time.time()
+        return not moment or not moment.running or self._begun + _MOST_PIECES * PIECE_S < time.time()
 
     def trace(self) -> LoadTrace:
         """What was sampled, as series."""
@@ -117,41 +109,11 @@ class LoadSampler:
     def _moment(self, answer: Answer, *, begun: float) -> EngineMoment | None:
         if self.engine is None or self.engine.metrics_path is None:
             return None
-        read = self.engine.identify({self.engine.metrics_path: answer})
-        if read is None:
-            return None
-        status = read[1]
-        return EngineMoment(
-            at=round(answer.sent_at - begun, 3),
-            running=status.metrics.get("requests_running", status.running),
-            waiting=status.metrics.get("requests_waiting", status.waiting),
-            kv_used_share=status.kv.used_share,
-            preemptions=status.metrics.get("preemptions_total"),
-            output_tokens=status.metrics.get("output_tokens_total"),
-        )
+        at = round(answer.sent_at - begun, 3)
+        return engine_moment(self.engine, {self.engine.metrics_path: answer}, at=at)
 
     def _gpu_traces(self, begun: float) -> tuple[GpuTrace, ...]:
-        moments: dict[int, list[GpuMoment]] = {}
-        for vendor in self.vendors.values():
-            if vendor.trace is None or vendor.read_trace is None:
-                continue
-            pieces = [
-                result for key, result in self.results.items() if key.startswith(f"{vendor.trace.key}.")
-            ]
-            for result in sorted(pieces, key=lambda one: int(one.key.rpartition(".")[2])):
-                start = (result.received_at or begun) - (result.elapsed_s or 0.0) - begun
-                for index, readings in vendor.read_trace(result, start).items():
-                    moments.setdefault(index, []).extend(readings)
-        return tuple(
-            GpuTrace(index=index, moments=tuple(readings)) for index, readings in sorted(moments.items())
-        )
+        def begun_at(result: CommandResult) -> float:
+            return (result.received_at or begun) - (result.elapsed_s or 0.0) - begun
 
-
-def without_buckets(page: str) -> str:
-    r"""A metrics page without comments and histogram buckets: a tenth of it, and all that is read.
-
-    >>> without_buckets('# HELP a\na_bucket{le="1"} 2\na_total 3\n')
-    'a_total 3\n'
-    """
-    kept = [line for line in page.splitlines() if line[:1] != "#" and "_bucket{" not in line]
-    return "".join(f"{line}\n" for line in kept)
+        return gpu_traces(self.vendors, self.results, begun_at)

@@ -1,17 +1,21 @@
 """Readings of every GPU a few times a second: what `nvidia-smi --query-gpu=... -lms 200` printed for a while.
 
-A line `@fields index,...` says the columns of the rows that follow it.
+A line `@fields index,...` says the columns of the rows that follow it. A line `@at` says the host's uptime:
+the first when the script began, the others when a round of readings came.
 
 Source: the loop option of nvidia-smi (`--help`, drivers 390 to 610).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from bringup.parse.nvidia_smi import read_gpu, read_rows
 from bringup.values.host import GpuSample
 from bringup.values.load import GpuMoment
 
 INTERVAL_S = 0.2
+_MOST_S = 60.0  # no tool that goes on takes longer for a round
 _INSTANT = "power.draw.instant"  # where it is told, it is worth more than the average of a second
 _OLD = (  # fields that every driver since 390 knows
     "index",
@@ -28,28 +32,59 @@ FIELD_SETS = ((*_OLD, _REASONS, _INSTANT), (*_OLD, _REASONS), _OLD)  # the next 
 
 
 def read_moments(text: str, *, begun_at: float) -> dict[int, tuple[GpuMoment, ...]]:
-    r"""Readings by GPU index; the first of each is at `begun_at` seconds, the others follow by the interval.
+    r"""Readings by GPU index, with their times; the script began at `begun_at` seconds.
 
-    A row without an index is left out.
+    Where the text does not tell when a round came, or a tool held several back and they came at once, the
+    first is at `begun_at` and the others follow by the interval. A row without an index is left out.
 
     >>> read_moments("@fields index,power.draw\n0, 90.5\n0, 91.5\n", begun_at=1.0)[0][1].at
     1.2
     """
     found: dict[int, list[GpuMoment]] = {}
+    rounds: dict[int, list[float | None]] = {}  # by GPU, the uptime when each of its readings came
     columns: tuple[str, ...] = ()
+    uptimes: list[float] = []
     whole = text[: text.rfind("\n") + 1]  # a cut last line may hold half a number
     for line in whole.split("\n"):
         if line.startswith("@fields "):
             columns = tuple(line.removeprefix("@fields ").strip().split(","))
             continue
+        if line.startswith("@at "):
+            uptimes += _number(line.removeprefix("@at "))
         if not columns or not line.strip() or line.startswith("@"):
             continue
         for row in read_rows(f"{line}\n", columns).rows:
             index, moment = _moment(row)
             if index is not None:
-                moments = found.setdefault(index, [])
-                moments.append(replace(moment, at=round(begun_at + len(moments) * INTERVAL_S, 3)))
-    return {index: tuple(moments) for index, moments in found.items()}
+                found.setdefault(index, []).append(moment)
+                rounds.setdefault(index, []).append(uptimes[-1] if uptimes else None)
+    return {
+        index: _timed(moments, _delays(rounds[index], uptimes[0] if uptimes else None), begun_at)
+        for index, moments in found.items()
+    }
+
+
+def _number(text: str) -> list[float]:
+    """The number, if it is one."""
+    try:
+        return [float(text)]
+    except ValueError:
+        return []
+
+
+def _delays(rounds: Sequence[float | None], first: float | None) -> list[float]:
+    """How long after the script's begin each reading came."""
+    told = [at - first for at in rounds if at is not None and first is not None]
+    is_told = len(told) == len(rounds) and all(
+        INTERVAL_S / 2 <= later - one <= _MOST_S for one, later in pairwise(told)
+    )
+    return told if is_told else [number * INTERVAL_S for number in range(len(rounds))]
+
+
+def _timed(moments: Sequence[GpuMoment], delays: Sequence[float], begun_at: float) -> tuple[GpuMoment, ...]:
+    return tuple(
+        replace(moment, at=round(begun_at + delay, 3)) for moment, delay in zip(moments, delays, strict=True)
+    )
 
 
 def read_samples(text: str) -> dict[int, tuple[GpuSample, ...]]:

@@ -247,6 +247,7 @@ _LOOP = (
     _FIND_TOOL
     + """\
 [ -n "$tool" ] || { echo "@absent"; exit 127; }
+now() { { read -r seconds rest </proc/uptime; } 2>/dev/null && echo "@at $seconds"; }
 rounds() {
   count=0
   first=
@@ -256,10 +257,12 @@ rounds() {
     if [ "${line%%,*}" = "$first" ]; then
       count=$((count + 1))
       [ "$count" -le @ROUNDS@ ] || return 0
+      now
     fi
     printf '%s\\n' "$line"
   done
 }
+now
 for fields in @SETS@; do
   echo "@fields $fields"
   limited @LIMIT@ "$tool" --query-gpu=$fields --format=csv,noheader,nounits -lms @MS@ 2>&1 </dev/null |

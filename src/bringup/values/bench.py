@@ -173,6 +173,8 @@ class EngineDelta:
     most_waiting: float | None = None
     most_kv_used_share: float | None = None
     is_shared: bool | None = None  # others used the engine meanwhile
+    is_restarted: bool = False  # its counters fell back: they tell nothing of this rung
+    remarks: tuple[str, ...] = ()  # what the reading ran into, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +182,13 @@ class GpuUse:
     """What the GPUs took over a rung."""
 
     gpus: int
+    indices: tuple[int, ...] = ()  # which they are
     joules: float | None = None  # all GPUs, over the rung
     mean_watts: float | None = None
     peak_memory: tuple[int | None, ...] = ()  # bytes per GPU
     throttled: tuple[str, ...] = ()  # "GPU 2: power limit (31 % of the time)"
     source: str = ""  # "NVML energy counter", "nvidia-smi power, 5 readings a second"
+    remarks: tuple[str, ...] = ()  # what could not be measured or is uncertain, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +247,15 @@ class Slo:
     tpot_s: float | None = None
     e2e_s: float | None = None
     share: float = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What the user pays, in any currency. `None` = not named: nothing is assumed."""
+
+    per_gpu_hour: float | None = None
+    per_kwh: float | None = None
+    gpus: int | None = None  # how many are paid for; None: those that were seen at work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,18 @@ from collections.abc import Iterable, Sequence
 
 from bringup.values.host import Gpu
 
+CLOCK_REASONS = {  # bits of NVML's `nvmlClocksEventReasons`
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power limit",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "heat (driver)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
 
 def gpus_text(gpus: Iterable[Gpu]) -> str:
     """Their indices with runs drawn together; their addresses where they have none.

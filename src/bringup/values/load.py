@@ -16,6 +16,7 @@ class GpuMoment:
     pcie_generation: int | None = None
     pcie_width: int | None = None
     clocks_event_reasons: int | None = None  # bit mask
+    energy: float | None = None  # joules since the driver was loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,26 @@ class GpuTrace:
 class EngineMoment:
     """One reading of the engine's own counters. `None` = not told."""
 
-    at: float  # seconds since the sampling began
+    at: float  # when it was asked, seconds since the sampling began
     running: float | None = None  # requests
     waiting: float | None = None
     kv_used_share: float | None = None  # 0..1
     preemptions: float | None = None  # since the engine started
     output_tokens: float | None = None  # since the engine started
+    input_tokens: float | None = None  # since the engine started, those from the cache too
+    requests: float | None = None  # finished since the engine started
+    cache_queries: float | None = None  # tokens looked for in the prefix cache
+    cache_hits: float | None = None  # tokens found there
+    took: float = 0.0  # seconds until the answer was whole: the counters are of some moment in between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lapse:
+    """A look at the engine's counters that told nothing."""
+
+    at: float  # when it was asked, seconds since the sampling began
+    took: float  # seconds
+    words: str  # "HTTP 503", "not finished within 5 s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +59,4 @@ class LoadTrace:
 
     gpus: tuple[GpuTrace, ...] = ()
     engine: tuple[EngineMoment, ...] = ()
+    lapses: tuple[Lapse, ...] = ()

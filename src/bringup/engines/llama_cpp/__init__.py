@@ -14,5 +14,7 @@ ENGINE = Engine(
     health_path="/health",
     health_meaning=HEALTH_MEANING,
     metrics_path="/metrics",
+    counter_paths=("/metrics", "/slots"),
+    counters_need="--metrics",
     read_command=read_command,
 )

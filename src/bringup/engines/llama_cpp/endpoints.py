@@ -79,7 +79,7 @@ def identify(answers: Mapping[str, Answer]) -> tuple[float, EngineStatus] | None
         return None
     samples = samples_at(answers, "/metrics", _PREFIX)
     slots = int_at(props, "total_slots") or len(list_at(json_at(answers, "/slots"))) or None
-    metrics = totals(samples, METRICS) | _slot_tokens(answers)
+    metrics = _with_input(totals(samples, METRICS)) | _slot_tokens(answers)
     return sure, EngineStatus(
         engine="llama_cpp",
         display_name="llama.cpp",
@@ -137,6 +137,14 @@ def _running(answers: Mapping[str, Answer], metrics: Mapping[str, float]) -> int
     slots = list_at(json_at(answers, "/slots"))
     busy = [is_busy for slot in slots if (is_busy := bool_at(slot, "is_processing")) is not None]
     return sum(busy) if busy else None
+
+
+def _with_input(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics with all tokens that came in: the server counts those it found in the cache apart."""
+    processed, cached = metrics.get("prompt_tokens_total"), metrics.get("cached_prompt_tokens_total")
+    if processed is None or cached is None:
+        return metrics
+    return metrics | {"input_tokens_total": processed + cached}
 
 
 def _slot_tokens(answers: Mapping[str, Answer]) -> dict[str, float]:

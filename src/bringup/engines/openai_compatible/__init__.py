@@ -12,4 +12,5 @@ ENGINE = Engine(
     identify=identify,
     health_path="/v1/models",
     health_meaning=HEALTH_MEANING,
+    counter_paths=("/metrics",),
 )

@@ -14,5 +14,7 @@ ENGINE = Engine(
     health_path="/health",
     health_meaning=HEALTH_MEANING,
     metrics_path="/metrics",
+    counters_need="--enable-metrics",
+    gauges_lag=True,  # renewed every 40 steps of decoding, and at rest every 30 s
     read_command=read_command,
 )

@@ -32,6 +32,8 @@ HEALTH_MEANING = (
 _PREFIX = "sglang:"
 METRICS: dict[str, tuple[str, ...]] = {
     "output_tokens_total": ("sglang:generation_tokens_total",),
+    "requests_finished_total": ("sglang:num_requests_total",),
+    "input_tokens_total": ("sglang:prompt_tokens_total",),
     "prompt_tokens_total": ("sglang:prompt_tokens_total",),
     "cached_prompt_tokens_total": ("sglang:cached_tokens_total",),
     "preemptions_total": ("sglang:num_retracted_requests_total",),

@@ -14,5 +14,7 @@ ENGINE = Engine(
     health_path="/health_generate",
     health_meaning="200: it has generated an answer to a chat request just now",
     metrics_path="/metrics",
+    counter_paths=("/prometheus/metrics/",),  # what is read at the other path is gone for everybody else
+    counters_need="return_perf_metrics: true",
     read_command=read_command,
 )

@@ -21,8 +21,12 @@ HEALTH_MEANING = "200: the executor's processes live. Only /health_generate gene
 
 _PREFIX = "trtllm_"
 METRICS: dict[str, tuple[str, ...]] = {
-    "requests_running": ("trtllm_num_requests_running",),
+    "requests_running": ("trtllm_num_requests_running", "trtllm_num_active_requests"),
     "requests_waiting": ("trtllm_num_requests_waiting",),
+    "requests_finished_total": ("trtllm_request_success_total",),
+    "input_tokens_total": ("trtllm_prompt_tokens_total",),  # since 1.3, like the next two
+    "cached_prompt_tokens_total": ("trtllm_prompt_cached_tokens_total",),
+    "output_tokens_total": ("trtllm_generation_tokens_total",),
 }
 
 

@@ -26,6 +26,8 @@ METRICS: dict[str, tuple[str, ...]] = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
     "preemptions_total": ("vllm:num_preemptions_total",),
+    "requests_finished_total": ("vllm:request_success_total",),  # by reason, an abort is one of them
+    "input_tokens_total": ("vllm:prompt_tokens_total",),
     "prompt_tokens_total": ("vllm:prompt_tokens_total",),
     "cached_prompt_tokens_total": ("vllm:prompt_tokens_cached_total",),
     "output_tokens_total": ("vllm:generation_tokens_total",),
