@@ -167,7 +167,6 @@ class EventTimes:
                 raise AnswerTooLarge(f"an answer of more than {_MOST_UNDISPATCHED:,} bytes that is no stream")
         elif self._left or self._data or self._skip_line_feed or not self._cut_plain(body):
             self._cut_lines(body)
-        self._is_first_body = False
         self._pieces.clear()
         self._marks.clear()
 
@@ -186,16 +185,23 @@ class EventTimes:
             ends = accumulate(len(event) + 2 for event in events)
             self.times += self._times_at(end - 1 for end in ends)
         self.payloads += payloads
+        self._is_first_body = False
         return True
 
     def _cut_lines(self, new: bytes) -> None:
         """Any stream, line by line."""
+        buffer = self._left + new
+        skipped = 0
         if self._is_first_body:
-            new_start = len(_BYTE_ORDER_MARK) if new.startswith(_BYTE_ORDER_MARK) else 0
-        else:
-            new_start = 1 if self._skip_line_feed and new[:1] == b"\n" else 0
-        shift = new_start - len(self._left)
-        buffer = self._left + new[new_start:]
+            if len(buffer) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(buffer):
+                self._left = buffer
+                return
+            skipped = len(_BYTE_ORDER_MARK) if buffer.startswith(_BYTE_ORDER_MARK) else 0
+        elif self._skip_line_feed and buffer[:1] == b"\n":
+            skipped = 1
+        self._is_first_body = False
+        shift = skipped - len(self._left)
+        buffer = buffer[skipped:]
         done = 0
         at: list[int] = []
         for end in _LINE_END.finditer(buffer):
