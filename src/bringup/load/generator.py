@@ -33,9 +33,10 @@ _clock = time.monotonic_ns
 class Generator:
     """One rung of load from this process: `prepare`, then `run`, once each."""
 
-    def __init__(self, task: Task, page: Page) -> None:
+    def __init__(self, task: Task, page: Page, row: int = 0) -> None:
         self._task = task
         self._page = page
+        self._row = row
         self._loop = asyncio.get_running_loop()
         self._opener = Opener(task.target)
         self._head = _request_head(task)
@@ -106,7 +107,7 @@ class Generator:
         while self._backlog:
             self._read_one()
         answers = self._answers
-        self._page.write(task.generator, self._counts())
+        self._page.write(self._row, self._counts())
         return GeneratorRun(
             generator=task.name,
             records=tuple(answers.records),
@@ -457,8 +458,8 @@ class Generator:
         self._beats += 1
         if self._beats % 5:
             return
-        self._page.write(self._task.generator, self._counts())
-        wish = self._page.wish(self._task.generator)
+        self._page.write(self._row, self._counts())
+        wish = self._page.wish(self._row)
         if wish != self._wish:
             self._wish = Wish(wish)
             self._stop("stopped", cut=wish == Wish.CUT)

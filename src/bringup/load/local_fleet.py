@@ -164,7 +164,7 @@ def _generate(number: int, line: socket.socket, page: Page) -> NoReturn:
         import uvloop  # noqa: PLC0415 - while the parent asks the endpoint who it is
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(line, page))
+            runner.run(_serve(number, line, page))
         status = 0
     except BaseException as error:  # noqa: BLE001 - a child must not fall back into its parent's program
         os.write(2, f"load generator {number}: {type(error).__name__}: {error}\n".encode())
@@ -172,7 +172,7 @@ def _generate(number: int, line: socket.socket, page: Page) -> NoReturn:
         os._exit(status)
 
 
-async def _serve(line: socket.socket, page: Page) -> NoReturn:
+async def _serve(number: int, line: socket.socket, page: Page) -> NoReturn:
     """Take orders until the line is closed; then the process ends, even in the middle of a rung."""
     loop = asyncio.get_running_loop()
     orders: asyncio.Queue[tuple[Order, object]] = asyncio.Queue()
@@ -184,7 +184,7 @@ async def _serve(line: socket.socket, page: Page) -> NoReturn:
         os._exit(0)
 
     listener = asyncio.create_task(listen())
-    work = Work(page)
+    work = Work(page, number)
     while True:
         order, content = await orders.get()
         try:

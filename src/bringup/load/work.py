@@ -14,8 +14,9 @@ Order = Literal["test", "prepare", "run"]
 class Work:
     """One generator over its life: a self-test, then rungs, each prepared and then run."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, row: int) -> None:
         self._page = page
+        self._row = row
         self._generator: Generator | None = None
 
     async def take(self, order: Order, content: object) -> SelfTest | GeneratorRun | None:
@@ -28,7 +29,7 @@ class Work:
         if order == "test":
             return await self_test()
         if order == "prepare":
-            self._generator = Generator(cast("Task", content), self._page)
+            self._generator = Generator(cast("Task", content), self._page, self._row)
             await self._generator.prepare()
             return None
         generator, self._generator = self._generator, None

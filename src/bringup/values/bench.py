@@ -119,6 +119,7 @@ class GeneratorRun:
     most_open: int = 0  # requests under way at the same time
     token_bins: Mapping[int, int] = field(default_factory=dict[int, int])  # tenth of a second -> events
     alarm_step_ns: int = 0  # resolution of the alarms: what `lag` cannot see below
+    clock_error_ns: int = 0  # how far its start can have been off the others', on another machine
     cut: str = ""  # why it ended early: "stopped", "nothing answers any more"
 
 
