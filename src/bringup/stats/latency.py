@@ -11,7 +11,7 @@ CANCELLED = "cancelled"
 STOPPED = "stopped"
 # Ends that the model chose itself; "length" and anything else is not.
 NATURAL_ENDS = frozenset({"stop", "tool_calls", "function_call"})
-_NS = 1e-9
+_NS = 1e9
 
 
 def outcome(record: RequestRecord) -> str:
@@ -40,7 +40,8 @@ def tokens(record: RequestRecord) -> int:
     """Output tokens: as the server's usage says, else as its events say, else one per event."""
     if record.output_tokens is not None:
         return record.output_tokens
-    return sum(record.event_tokens) if record.event_tokens is not None else record.events
+    later = _later_tokens(record)
+    return record.events if later is None else later + (record.first_event_tokens or 1)
 
 
 def intervals(record: RequestRecord) -> int:
@@ -54,12 +55,20 @@ def intervals(record: RequestRecord) -> int:
     >>> intervals(record)
     9
     """
-    if record.event_tokens:
-        return sum(record.event_tokens[1:])
+    later = _later_tokens(record)
+    if later is not None:
+        return later
     arrived = tokens(record)
     if record.finish_reason in NATURAL_ENDS and arrived == record.events + 1:
         arrived = record.events
     return max(0, arrived - (record.first_event_tokens or 1))
+
+
+def _later_tokens(record: RequestRecord) -> int | None:
+    """Tokens of all events but the first, where each was counted; the first may or may not be listed."""
+    if not record.event_tokens:
+        return None
+    return sum(record.event_tokens[1:] if len(record.event_tokens) == record.events else record.event_tokens)
 
 
 def ttft_ns(record: RequestRecord) -> int | None:
@@ -110,4 +119,4 @@ def keeps(record: RequestRecord, slo: Slo) -> bool:
         (slo.tpot_s, tpot),
         (slo.e2e_s, e2e_ns(record)),
     )
-    return all(limit is None or took is None or took * _NS <= limit for limit, took in pairs)
+    return all(limit is None or took is None or took / _NS <= limit for limit, took in pairs)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bringup.stats import latency, steady
 from bringup.stats.self_error import self_error
-from bringup.stats.tally import count, distribution, distribution_of, merge, scaled
+from bringup.stats.tally import count, distribution, distribution_of, merge, place, scaled
 from bringup.values.bench import AnswerIs, Distribution, GeneratorRun, RequestRecord, Rung, Slo
 
 
@@ -35,7 +35,7 @@ def rung_of(
     wall_s = span.seconds if span is not None else 0.0
     itl = _itl(runs)
     counted = _tokens(good, wall_s)
-    there = _steady(runs, records, concurrency, counted.per_event)
+    there = _steady(records, concurrency, counted.per_event)
     goodput = _goodput(parted, slo, wall_s)
     answers = _answers(good, grade)
     return Rung(
@@ -69,6 +69,7 @@ def rung_of(
         little_running=there.implied,
         most_open=steady.most_open(records),
         goodput_per_s=goodput.per_s,
+        in_slo=goodput.requests,
         within_slo=goodput.is_within,
         questions=sum(answers.values()),
         questions_right=answers[AnswerIs.RIGHT],
@@ -125,6 +126,7 @@ class _Steady:
 class _Goodput:
     """Requests within the limits."""
 
+    requests: int | None = None
     per_s: float | None = None
     is_within: bool | None = None
 
@@ -140,8 +142,6 @@ def _parted(records: Iterable[RequestRecord]) -> _Parted:
             others[what] += 1
     cancelled = others.pop(latency.CANCELLED, 0)
     stopped = others.pop(latency.STOPPED, 0)
-    # By time, then by number: sums of floats come out the same for every split over generators.
-    good.sort(key=lambda record: (record.sent, record.index))
     return _Parted(
         good=tuple(good), cancelled=cancelled, stopped=stopped, errors=dict(sorted(others.items()))
     )
@@ -193,27 +193,18 @@ def _tokens(good: Sequence[RequestRecord], wall_s: float) -> _Tokens:
     )
 
 
-def _steady(
-    runs: Sequence[GeneratorRun],
-    records: Sequence[RequestRecord],
-    concurrency: int | None,
-    per_event: float | None,
-) -> _Steady:
+def _steady(records: Sequence[RequestRecord], concurrency: int | None, per_event: float | None) -> _Steady:
     """Figures while the load was there; over the whole rung only the mean of the requests under way."""
-    if concurrency is not None:
-        window = steady.full_window(records, concurrency)
-    else:
-        window = steady.arriving_window(records)
+    window = steady.asked_window(records, concurrency)
     if window is None:
         span = steady.whole(records)
         if span is None or not span.seconds:
             return _Steady()
         return _Steady(running=steady.flow(records, span).running)
     flow = steady.flow(records, window)
-    events = steady.events_per_s(runs, window)
     return _Steady(
         seconds=window.seconds,
-        tokens_per_s=events * per_event if events is not None and per_event is not None else None,
+        tokens_per_s=None if per_event is None else steady.tokens_per_s(records, window, per_event=per_event),
         requests_per_s=flow.requests_per_s,
         running=flow.running,
         implied=flow.implied,
@@ -226,7 +217,11 @@ def _goodput(parted: _Parted, slo: Slo | None, wall_s: float) -> _Goodput:
     if slo is None or not asked:
         return _Goodput()
     kept = sum(latency.keeps(record, slo) for record in parted.good)
-    return _Goodput(per_s=kept / wall_s if wall_s else None, is_within=kept >= slo.share * asked)
+    return _Goodput(
+        requests=kept,
+        per_s=kept / wall_s if wall_s else None,
+        is_within=kept >= place(slo.share, asked),
+    )
 
 
 def _answers(

@@ -15,13 +15,14 @@ does not know of. `lag` cannot see below the step of the alarms, of which half i
   no more than the p99.5 of L.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from bringup.stats.latency import intervals
 from bringup.stats.tally import mean_ns, merge, quantile_ns
 from bringup.values.bench import GeneratorRun, RequestRecord, SelfError
 
-_NS = 1e-9
+_NS = 1e9
 
 
 def self_error(runs: Sequence[GeneratorRun], good: Iterable[RequestRecord]) -> SelfError | None:
@@ -34,18 +35,18 @@ def self_error(runs: Sequence[GeneratorRun], good: Iterable[RequestRecord]) -> S
     half_step = max(run.alarm_step_ns for run in runs) / 2
     late = quantile_ns(merge(run.send_late for run in runs), 0.99) or 0
     shares = [1 / after for record in good if (after := intervals(record))]
-    share = sum(shares) / len(shares) if shares else 1.0
+    share = math.fsum(shares) / len(shares) if shares else 1.0
     return SelfError(
-        ttft_s=(max(p99, mean) + half_step + late) * _NS,
-        itl_mean_s=(max(p99, 2 * mean) + half_step) * share * _NS,
-        itl_gap_s=(p995 + half_step) * _NS,
-        lag_p50_s=p50 * _NS,
-        lag_p99_s=p99 * _NS,
+        ttft_s=(max(p99, mean) + half_step + late) / _NS,
+        itl_mean_s=(max(p99, 2 * mean) + half_step) * share / _NS,
+        itl_gap_s=(p995 + half_step) / _NS,
+        lag_p50_s=p50 / _NS,
+        lag_p99_s=p99 / _NS,
         busy_share=max(map(busy_share, runs)),
     )
 
 
 def busy_share(run: GeneratorRun) -> float:
     """Share of one processor that a generator used while it ran; 0 where it did not run."""
-    seconds = (run.ended - run.started) * _NS
+    seconds = (run.ended - run.started) / _NS
     return run.busy_s / seconds if seconds > 0 else 0.0

@@ -4,17 +4,19 @@ A closed loop ramps up to its streams and at the end drains; an open loop begins
 over the whole wall time hold both ends and so read low; these hold neither.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bringup.stats.latency import starts
-from bringup.values.bench import GeneratorRun, RequestRecord
+from bringup.stats.latency import GOOD, outcome, starts, tokens
+from bringup.values.bench import GeneratorRun, RequestRecord, Rung
 
-_BIN_NS = 100_000_000  # of `GeneratorRun.token_bins`
-_FEWEST_BINS = 3  # guess: below that the cut ends of the window weigh more than its middle
+TENTH_NS = 100_000_000  # of `GeneratorRun.token_bins`
+_SHORTEST = 300_000_000  # guess: in less the ends of the window weigh more than its middle
 _THERE = 0.95  # of the asked streams: one lost connection among many does not end the steady time
-_NS = 1e-9
+_LITTLE = 0.1  # guess: the share by which N and X * R may differ
+_NS = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class Window:
     @property
     def seconds(self) -> float:
         """Its length."""
-        return (self.end - self.begin) * _NS
+        return (self.end - self.begin) / _NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,11 @@ def whole(records: Sequence[RequestRecord]) -> Window | None:
 def most_open(records: Iterable[RequestRecord]) -> int:
     """Requests under way at the same time, at most."""
     return max((open_now for _, open_now in _levels(records)), default=0)
+
+
+def asked_window(records: Sequence[RequestRecord], concurrency: int | None) -> Window | None:
+    """The time in which the asked load was there: a closed loop's concurrency, else the arrivals."""
+    return arriving_window(records) if concurrency is None else full_window(records, concurrency)
 
 
 def full_window(records: Sequence[RequestRecord], concurrency: int) -> Window | None:
@@ -86,29 +93,59 @@ def flow(records: Iterable[RequestRecord], window: Window) -> Flow:
             stays.append(record.ended - record.sent)
     rate = len(stays) / window.seconds
     return Flow(
-        running=there * _NS / window.seconds,
+        running=there / _NS / window.seconds,
         requests_per_s=rate,
-        implied=rate * sum(stays) / len(stays) * _NS if stays else None,
+        implied=rate * sum(stays) / len(stays) / _NS if stays else None,
     )
 
 
-def events_per_s(runs: Iterable[GeneratorRun], window: Window) -> float | None:
-    """Events per second of all generators in the whole tenths of a second inside `window`.
+def holds(rung: Rung) -> bool | None:
+    """Whether Little's law N = X * R holds over the steady time of `rung`; `None` where it is not known.
 
-    `None` when the window holds too few of them.
+    It holds for every load that neither grows nor shrinks. Requests cut by the ends of the window are
+    missing from X or R, about one mean stay's worth, and few requests scatter: both are allowed for.
     """
-    bins: Counter[int] = Counter()
-    for run in runs:
-        bins.update(run.token_bins)
-    first = -(-window.begin // _BIN_NS)
-    past = window.end // _BIN_NS
-    if past - first < _FEWEST_BINS or not bins:
+    if rung.mean_running is None or rung.little_running is None or not rung.steady_s:
         return None
-    return _sum_between(bins, first, past) / ((past - first) * _BIN_NS * _NS)
+    stay = rung.e2e.mean if rung.e2e is not None else 0.0
+    ended = (rung.steady_requests_per_s or 0.0) * rung.steady_s
+    allowed = _LITTLE + stay / rung.steady_s + 2 / math.sqrt(max(1.0, ended))
+    return abs(rung.little_running - rung.mean_running) <= allowed * max(rung.mean_running, 1.0)
 
 
-def _sum_between(bins: Mapping[int, int], first: int, past: int) -> int:
-    return sum(events for tenth, events in bins.items() if first <= tenth < past)
+def tokens_per_s(records: Iterable[RequestRecord], window: Window, *, per_event: float) -> float | None:
+    """Output tokens per second inside `window`; `None` when it is too short to say.
+
+    Of a request that reaches over an end of the window the part inside counts, as if its tokens had come
+    evenly after the first. What failed or was hung up on was served too: it counts by its events.
+    """
+    if window.end - window.begin < _SHORTEST:
+        return None
+    # `fsum`: the same sum in whatever order the generators' records come.
+    return math.fsum(_tokens_inside(record, window, per_event) for record in records) / window.seconds
+
+
+def _tokens_inside(record: RequestRecord, window: Window, per_event: float) -> float:
+    if record.first is None or record.last is None:
+        return 0.0
+    all_of_it = tokens(record) if outcome(record) == GOOD else record.events * per_event
+    first = min(record.first_event_tokens or 1, all_of_it)
+    inside = first if window.begin <= record.first < window.end else 0.0
+    if record.last > record.first:
+        overlap = min(record.last, window.end) - max(record.first, window.begin)
+        inside += (all_of_it - first) * max(0, overlap) / (record.last - record.first)
+    elif inside:
+        inside = all_of_it
+    return inside
+
+
+def events_by_tenth(runs: Iterable[GeneratorRun], window: Window) -> list[int]:
+    """Events of all generators in each whole tenth of a second inside `window`; empty if none were noted."""
+    noted: Counter[int] = Counter()
+    for run in runs:
+        noted.update(run.token_bins)
+    first = -(-window.begin // TENTH_NS)
+    return [noted[tenth] for tenth in range(first, window.end // TENTH_NS)] if noted else []
 
 
 def _levels(records: Iterable[RequestRecord]) -> Iterable[tuple[int, int]]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from bringup.values.bench import Distribution, Tally
 
-_NS = 1e-9
+_NS = 1e9  # divided by, which rounds better than times 1e-9
 
 
 def tally_of(durations: Iterable[int]) -> Tally:
@@ -78,13 +78,13 @@ def distribution(tally: Tally) -> Distribution | None:
     p50, p90, p95, p99 = _quantiles_ns(tally, (0.5, 0.9, 0.95, 0.99))
     return Distribution(
         count=held,
-        mean=tally.total_ns / held * _NS,
-        p50=p50 * _NS,
-        p90=p90 * _NS,
-        p95=p95 * _NS,
-        p99=p99 * _NS,
-        max=tally.most_ns * _NS,
-        min=tally.least_ns * _NS,
+        mean=tally.total_ns / (held * _NS),
+        p50=p50 / _NS,
+        p90=p90 / _NS,
+        p95=p95 / _NS,
+        p99=p99 / _NS,
+        max=tally.most_ns / _NS,
+        min=tally.least_ns / _NS,
     )
 
 
@@ -98,16 +98,16 @@ def distribution_of(durations: Sequence[float]) -> Distribution | None:
         return None
     ordered = sorted(durations)
     held = len(ordered)
-    p50, p90, p95, p99 = (ordered[place(share, held) - 1] * _NS for share in (0.5, 0.9, 0.95, 0.99))
+    p50, p90, p95, p99 = (ordered[place(share, held) - 1] / _NS for share in (0.5, 0.9, 0.95, 0.99))
     return Distribution(
         count=held,
-        mean=sum(ordered) / held * _NS,
+        mean=sum(ordered) / (held * _NS),
         p50=p50,
         p90=p90,
         p95=p95,
         p99=p99,
-        max=ordered[-1] * _NS,
-        min=ordered[0] * _NS,
+        max=ordered[-1] / _NS,
+        min=ordered[0] / _NS,
     )
 
 

@@ -72,6 +72,7 @@ class RequestRecord:
     detail: str = ""  # the error in words, as the server gave it, cut
     is_cancelled: bool = False  # we hung up as planned: neither good nor an error
     asked_tokens: int | None = None
+    meant_input_tokens: int | None = None  # what the prompt was made to have
     input_tokens: int | None = None  # usage
     cached_tokens: int | None = None  # usage
     output_tokens: int | None = None  # usage
@@ -226,7 +227,8 @@ class Rung:
     little_running: float | None = None  # X * R of Little's law over the same time: ought to be N
     most_open: int = 0
     goodput_per_s: float | None = None  # requests per second within the SLO
-    within_slo: bool | None = None
+    in_slo: int | None = None  # requests that kept every limit
+    within_slo: bool | None = None  # whether enough of them did
     questions: int = 0
     questions_right: int = 0
     garbled: int = 0  # answers to known questions that are no language at all
