@@ -75,27 +75,29 @@ class Answers:
                 tokens.take(answer.times, answer.payloads)
                 answer.payloads.clear()
                 answer.times.clear()
-            new = tokens.events - before
-            if new:
-                self._bin(times, new)
-                self.events += new
+            arrived = tokens.arrived
+            if arrived:
+                self._bin(arrived)
+                self.events += len(arrived)
                 self.first_tokens += not before
+                arrived.clear()
         del flight.slices[:slices]
 
-    def _bin(self, times: list[int], events: int) -> None:
-        """Count events in tenths of a second: those of a slice spread over its reads."""
-        first, last = (times[0] - self._start) // _BIN_NS, (times[-1] - self._start) // _BIN_NS
-        if first == last or events != len(times):
-            self.bins[last] += events
+    def _bin(self, times: list[int]) -> None:
+        """Count token events in tenths of a second."""
+        start = self._start
+        first = (times[0] - start) // _BIN_NS
+        if first == (times[-1] - start) // _BIN_NS:
+            self.bins[first] += len(times)
         else:
-            self.bins.update([(time - self._start) // _BIN_NS for time in times])
+            self.bins.update([(time - start) // _BIN_NS for time in times])
 
     def finish(self, flight: Flight) -> RequestRecord:
         """The record of a flight that is over and read to its end."""
         tokens, answer, request = flight.tokens, flight.answer, flight.request
         if answer.body and not flight.error and answer.is_complete and answer.status == 200:
             tokens.take_whole(flight.ended, answer.body)
-            self.bins[(flight.ended - self._start) // _BIN_NS] += tokens.events
+            self._bin([flight.ended])
             self.events += tokens.events
         error, detail = _fault(flight)
         is_good = error is None and not flight.is_cancelled
@@ -125,6 +127,7 @@ class Answers:
             detail=detail,
             is_cancelled=flight.is_cancelled,
             asked_tokens=request.output_tokens,
+            meant_input_tokens=request.input_tokens,
             input_tokens=usage.prompt_tokens if usage is not None else None,
             cached_tokens=usage.prompt_tokens_details.cached_tokens
             if usage is not None and usage.prompt_tokens_details is not None
@@ -154,8 +157,7 @@ class Answers:
         if tokens.gap_tokens:
             self.event_gap_tokens += sum(tokens.gap_tokens)
         elif counted is not None and tokens.events:
-            # Nobody says how many came with the first event: as many as with the others.
-            self.event_gap_tokens += round(counted * len(tokens.gaps) / tokens.events)
+            self.event_gap_tokens += max(0, counted - 1)  # the first event holds what the prefill gave: one
 
 
 def _has_token_events(tokens: TokenEvents, counted: int | None) -> bool:

@@ -143,7 +143,7 @@ class Stream(asyncio.Protocol):
         self._add_data(data)
         if self._is_framed:
             if data.endswith(b"\r\n\r\n") or len(data) < len(_LAST_CHUNK):
-                self._perhaps_end(data)
+                self._perhaps_end()
             elif len(self._at) >= _SLICE:
                 self._hand_over()
         elif self._is_fresh:
@@ -171,15 +171,16 @@ class Stream(asyncio.Protocol):
         ):
             self._is_framed = True
             if data.endswith(b"\r\n\r\n"):
-                self._perhaps_end(data)
+                self._perhaps_end()
         else:
             self._look()
 
-    def _perhaps_end(self, data: bytes) -> None:
+    def _perhaps_end(self) -> None:
         """These bytes may be the end of all: whole, cut in two, or in a form that only the parser knows."""
-        if (self._tail + b"".join(self._data[-7:]))[-7:] == _LAST_CHUNK:
+        tail = (self._tail + b"".join(self._data[-7:]))[-7:]
+        if tail == _LAST_CHUNK:
             self._end()
-        elif data.endswith(b"\r\n\r\n"):
+        elif tail.endswith(b"\r\n\r\n"):
             self._look()
         elif len(self._at) >= _SLICE:
             self._hand_over()

@@ -73,6 +73,7 @@ class TokenEvents:
         malformed: payloads that are no JSON object.
         error: the `error` object of a stream that went wrong, as text.
         texts: the answer in pieces, if kept.
+        arrived: arrivals of the token events since the caller took them out last.
     """
 
     keep_text: bool = False
@@ -88,6 +89,7 @@ class TokenEvents:
     error: str = ""
     is_done: bool = False
     texts: list[str] = field(default_factory=list[str])
+    arrived: list[int] = field(default_factory=list[int])
     _last_of: dict[int, int] = field(default_factory=dict[int, int])
     _counted: int = 0
 
@@ -134,6 +136,7 @@ class TokenEvents:
         if not arrived:
             return
         self.events += len(arrived)
+        self.arrived += arrived
         before = self._last_of.get(0)
         if before is not None:
             self.gaps.append(arrived[0] - before)
@@ -180,6 +183,7 @@ class TokenEvents:
 
     def _add_token(self, time: int, index: int, usage: Usage | None) -> None:
         self.events += 1
+        self.arrived.append(time)
         counted = usage.completion_tokens if usage is not None else None
         before = self._last_of.get(index)
         if before is not None:
