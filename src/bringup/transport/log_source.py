@@ -30,7 +30,7 @@ def read_file(path: Path) -> Iterator[bytes]:
     """
     try:
         if path.is_dir():
-            raise UsageError(f"{path} is a folder", hint="name the log file in it")
+            raise UsageError(f"{path} is a folder", hint="name the file in it")
         with path.open("rb") as stream:
             if stream.peek(4).startswith(_ZSTD):
                 yield from read_command(("zstd", "-dcq", "--", str(path)), what=f"unpack {path}")

@@ -39,10 +39,20 @@ class AnswerIs(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaterTurn:
+    """A message of the user that a dataset has after this request."""
+
+    text: str
+    output_tokens: int | None = None
+    answer: str | None = None  # the dataset's answer to the turn before, when it replaces the server's
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
     """One request to send, complete."""
 
-    index: int  # number within the rung, over all generators
+    index: int  # number within the rung, over all generators; the turns of a conversation share it
     body: bytes
     output_tokens: int | None = None  # asked
     input_tokens: int | None = None  # meant; the server's own count stands in the record
@@ -52,6 +62,7 @@ class LoadRequest:
     conversation: int | None = None  # number of the conversation it belongs to
     turn: int = 0
     pause_s: float = 0.0  # between the end of the turn before and this one
+    later: tuple[LaterTurn, ...] = ()  # the turns that follow, where a dataset gives them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,8 +118,7 @@ def chat_request_body(
     """
     has_system = bool(messages) and messages[0].get("role") in ("system", "developer")
     said = [*messages] if has_system else [*_system(shape), *messages]
-    fields: dict[str, object] = {"model": shape.model, "messages": said}
-    return _dumped(fields | _settings(shape, own or {}) | _length(shape, output_tokens))
+    return _whole({"model": shape.model, "messages": said}, shape, output_tokens, own)
 
 
 def prompt_body(
@@ -128,9 +127,16 @@ def prompt_body(
     """The body of a request with a prompt of its own, as one user message or as a bare text."""
     if shape.is_chat:
         return chat_request_body(shape, [{"role": "user", "content": prompt}], output_tokens, own)
-    fields: dict[str, object] = {"model": shape.model, "prompt": prompt}
-    return _dumped(fields | _settings(shape, own or {}) | _length(shape, output_tokens))
+    return _whole({"model": shape.model, "prompt": prompt}, shape, output_tokens, own)
 
 
-def _length(shape: BodyShape, output_tokens: int | None) -> dict[str, object]:
-    return {} if output_tokens is None else {shape.output_field: output_tokens}
+def _whole(
+    said: Mapping[str, object], shape: BodyShape, output_tokens: int | None, own: Mapping[str, Json] | None
+) -> bytes:
+    """The body around `said`; a field that the request's own fields set to None is left out."""
+    fields = {**said, **_settings(shape, own or {})}
+    if output_tokens is None:
+        fields.pop("ignore_eos", None)  # nothing else would end the answer
+    else:
+        fields[shape.output_field] = output_tokens
+    return _dumped({name: value for name, value in fields.items() if value is not None})

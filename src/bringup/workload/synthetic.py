@@ -13,6 +13,7 @@ from bringup.workload.lengths import Lengths
 from bringup.workload.request_body import BodyShape, body_pieces, whole_body
 
 _PREFIX_NUMBERS = 1 << 40  # where the openings of shared prefixes begin: any place far from most others
+_BLOCK_NUMBERS = 1 << 32  # where the openings begin of blocks that no hash names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +115,25 @@ class TextSource:
         drawn = hashlib.blake2b(self._salted, digest_size=6).digest()
         self._number = int.from_bytes(drawn, "big")
 
-    def prompt(self, index: int, tokens: int) -> bytes:
-        """The prompt of request `index` that the server counts as `tokens`."""
-        count = self._of.words_for(tokens)
+    def prompt(self, index: int, tokens: int, tail: str | None = None) -> bytes:
+        """The prompt of request `index` that the server counts as `tokens`, less the text `tail` after it."""
+        count = self._of.words_for(tokens, tail)
         shared = round(self._share * count) if self._share else 0
         if not shared:
             return self.own(index, count)
         prefix = self._prefix(index, shared)
         return prefix if shared == count else b"%b %b" % (prefix, self.own(index, count - shared))
+
+    def blocks(self, ids: tuple[int, ...], block_words: int, count: int) -> bytes:
+        """`count` words in blocks, each the same wherever its number stands."""
+        whole, part = divmod(count, block_words)
+        sizes = [block_words] * whole + ([part] if part else [])
+        parts: list[bytes] = []
+        for place, size in enumerate(sizes):
+            number = ids[place] if place < len(ids) else ids[-1] + _BLOCK_NUMBERS + place
+            key = b"%b block %d" % (self._salted, number)
+            parts.append(filler_text(self._filler, size, number=self._number + number, key=key))
+        return b" ".join(parts)
 
     def own(self, index: int, count: int) -> bytes:
         """`count` words of this request alone."""
