@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bringup.transport.process import Child
+from counted import counted
 from running_engine import running
 
 pytestmark = [
@@ -84,6 +85,14 @@ def test_a_healthy_engine_with_a_weak_model_passes(engine, verify, depth):
     assert {name: found.severities().get(name) for name in good} == dict.fromkeys(good, "ok")
     assert found.severities()["arithmetic"] == "note"  # this model cannot calculate, and nothing is broken
     assert engine.child.is_alive()
+
+
+def test_its_counters_tell_what_was_sent_to_the_token(engine):
+    for one in counted(engine, kind="llama_cpp", model=NAME, rungs=(1, 3, 9)):
+        told = (one.engine.input_tokens, one.engine.output_tokens)
+        assert told == (one.ours.input_tokens, one.ours.output_tokens)
+        assert (one.engine.is_shared, one.engine.is_restarted) == (False, False)
+        assert one.engine.most_running is None or 0 <= one.engine.most_running <= 4
 
 
 def test_nothing_is_left_of_it(weights, log_of):

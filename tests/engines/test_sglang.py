@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from counted import counted
 from running_engine import running
 
 pytestmark = pytest.mark.engine
+MODEL = "smollm2-135m-instruct"
 POOL_TOKENS = 8192
 
 
@@ -17,7 +19,7 @@ def python(engine_python) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(python, engine_python, folder_of, log_of):
-    folder = folder_of("converted", "smollm2-135m-instruct", engine_python("vllm"))
+    folder = folder_of("converted", MODEL, engine_python("vllm"))
 
     def argv(port: int) -> tuple[str, ...]:
         program = (str(python), "-m", "sglang.launch_server", "--model-path", str(folder))
@@ -44,6 +46,13 @@ def test_its_host_memory_is_as_its_rules_say(engine, verify):
     severities = found.severities()
     assert severities["memory_by_design"] == severities["kv_capacity"] == "ok"
     assert severities["headroom"] in ("ok", "note")  # a small machine has less than may still come
+
+
+def test_its_counters_tell_what_was_sent_to_the_token(engine):
+    for one in counted(engine, kind="sglang", model=MODEL, rungs=(1, 3)):
+        told = (one.engine.requests, one.engine.input_tokens, one.engine.output_tokens)
+        assert told == (one.ours.requests, one.ours.input_tokens, one.ours.output_tokens)
+        assert (one.engine.is_shared, one.engine.is_restarted) == (False, False)
 
 
 def test_a_healthy_engine_with_a_weak_model_passes(engine, verify):

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from counted import counted
 from running_engine import running
 
 pytestmark = pytest.mark.engine
+MODEL = "smollm2-135m-instruct"
 CACHE_GIB = 1
 BLOCK_TOKENS = 128  # vLLM's on a CPU
 CACHE = CACHE_GIB * 1024**3
@@ -40,7 +42,7 @@ def blocks(*, layers: int, kv_heads: int, head_dim: int) -> int:
 
 @pytest.fixture(scope="module")
 def engine(python, folder_of, log_of):
-    folder = folder_of("converted", "smollm2-135m-instruct", python)
+    folder = folder_of("converted", MODEL, python)
     with running(
         lambda port: argv(python, folder, port),
         log=log_of("vllm"),
@@ -77,6 +79,13 @@ def test_its_host_memory_is_as_its_rules_say(engine, verify):
     severities = found.severities()
     assert severities["memory_by_design"] == severities["kv_capacity"] == "ok"
     assert severities["headroom"] in ("ok", "note")  # a small machine has less than may still come
+
+
+def test_its_counters_tell_what_was_sent_to_the_token(engine):
+    for one in counted(engine, kind="vllm", model=MODEL, rungs=(1, 3, 9)):
+        told = (one.engine.requests, one.engine.input_tokens, one.engine.output_tokens)
+        assert told == (one.ours.requests, one.ours.input_tokens, one.ours.output_tokens)
+        assert (one.engine.is_shared, one.engine.is_restarted) == (False, False)
 
 
 @pytest.mark.parametrize("depth", ["--quick", "--full"])

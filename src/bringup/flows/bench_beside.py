@@ -1,12 +1,13 @@
 """What is sampled beside the load of a benchmark: the engine's own counters, and its GPUs.
 
-Nothing here holds the load back: a page that is slow, missing, huge or broken costs a rung a remark, and at a
-rung's borders at most one interval of waiting. The load itself runs in other processes; this one reads a few
-times a second, and less often where reading costs much.
+Nothing here holds the load back: a page that is slow, missing, huge or broken costs a rung a remark, and at
+a rung's borders at most a quarter of a second of waiting. The load itself runs in other processes; this one
+reads a few times a second, and less often where reading costs much.
 
     async with Beside(endpoint=endpoint, engine=engine, runner=runner, is_here=True) as beside:
         async with beside.rung() as rung:
-            runs = await load(...)
+            runs = await fleet.run(tasks)
+            rung.timed_by(runs)
     figures = beside.measured(rung, figures, Prices(per_kwh=0.3))
 
 All times are `time.monotonic_ns` of this machine. NVML's readings carry it; those of another host are placed
@@ -23,27 +24,28 @@ from typing import Any, Self, TypeVar
 
 from bringup.engines import PROBE_BYTES, Engine
 from bringup.errors import HostError
-from bringup.flows.engine_counters import counter_paths, engine_moment, without_buckets
+from bringup.flows.engine_counters import counter_paths, counters_only, engine_moment
 from bringup.flows.gpu_pieces import PIECE_S, gpu_traces, watch_pieces
 from bringup.parse.nvml_lines import read_line
 from bringup.stats.energy_cost import cost_per_million_tokens, joules_per_token
 from bringup.stats.engine_delta import Window, engine_delta
 from bringup.stats.gpu_use import gpu_use
 from bringup.transport import Endpoint, Runner
-from bringup.transport.nvml import NvmlReader, is_installed
-from bringup.values.bench import EngineDelta, GpuUse, Prices, Rung
+from bringup.transport.nvml import NvmlReader, has_driver, is_installed
+from bringup.values.bench import EngineDelta, GeneratorRun, GpuUse, Prices, Rung
 from bringup.values.exchange import Answer, Ask
-from bringup.values.host import CommandResult
+from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.load import EngineMoment, GpuMoment, GpuTrace, Lapse, LoadTrace
 from bringup.vendors import Vendor
 
 INTERVAL_S = 0.25
 _READ_LIMIT_S = 5.0  # a page that takes longer tells of another moment
 _SETTLE_S = 0.02  # between two looks at an engine that still has something to do
-_MOST_COST = 0.02  # share of a core that reading the counters may take
+_MOST_COST = 0.03  # share of a core that reading the counters may take
 _MOST_PIECES = 100_000
 _CLOSED = (401, 403, 404, 405, 410, 501)  # no counters here, now and later
 _NOTABLE_WAY_S = 0.05
+_MAKERS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA"}
 _Timed = TypeVar("_Timed", GpuMoment, EngineMoment, Lapse)
 
 
@@ -56,6 +58,15 @@ class BesideRung:
     ended: int = 0
     left: int = 0
 
+    def timed_by(self, runs: Sequence[GeneratorRun], *, started: int | None = None) -> None:
+        """Take the times from the generators, which know them better than who waits for their records.
+
+        `started` is the rung's common start; None: not told, and the records came when the rung ended.
+        """
+        length = max((run.ended for run in runs), default=0)
+        self.started = time.monotonic_ns() - length if started is None else started
+        self.ended = self.started + length
+
 
 @dataclass(slots=True)
 class Beside:
@@ -67,7 +78,10 @@ class Beside:
     vendors: Mapping[str, Vendor] = field(default_factory=dict[str, Vendor])
     is_here: bool = False  # the engine's machine is this one
     gpus: frozenset[int] | None = None  # indices of the engine's GPUs, where they are known
+    host: HostSnapshot | None = None  # the engine's machine, where somebody has looked at it
+    has_driver: bool = field(default_factory=has_driver)  # NVIDIA's, on this machine
     interval_s: float = INTERVAL_S
+    border_s: float = INTERVAL_S  # so long a rung's border waits for a reading at most
     _begun: int = field(default_factory=time.monotonic_ns)
     _moments: list[EngineMoment] = field(default_factory=list[EngineMoment])
     _lapses: list[Lapse] = field(default_factory=list[Lapse])
@@ -104,11 +118,11 @@ class Beside:
     ) -> None:
         self._ends.set()
         if self._nvml is not None:
-            await self._nvml.stop(limit_s=2 * self.interval_s)
+            await self._nvml.stop(limit_s=2 * self.border_s)
         # The last piece of the maker's tool holds the last rung's readings.
-        patience_s = self.interval_s if kind is not None or self._nvml is not None else 2.0 * PIECE_S
+        patience_s = self.border_s if kind is not None or self._nvml is not None else 2.0 * PIECE_S
         engine, gpus = self._watching
-        await asyncio.gather(_ended({engine, *self._looks}, self.interval_s), _ended({gpus}, patience_s))
+        await asyncio.gather(_ended({engine, *self._looks}, self.border_s), _ended({gpus}, patience_s))
         for task in self._watching:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._gpu_remarks.append(f"the sampling stopped: {error!r}")
@@ -117,7 +131,7 @@ class Beside:
     async def rung(self) -> AsyncIterator[BesideRung]:
         """One rung: the counters are read while nothing of ours runs, before it and after it.
 
-        Each of the two takes as long as the engine's page, and at most one interval.
+        Each of the two takes as long as the engine's page, and at most `border_s`.
         """
         rung = BesideRung(entered=time.monotonic_ns())
         await self._border()
@@ -166,9 +180,10 @@ class Beside:
             ours=ours,
             gauges_lag=gauges_lag,
         )
-        if self._no_counters:
-            return replace(delta, remarks=(self._no_counters, *delta.remarks))
-        return delta
+        words = self._no_counters
+        if not words and not self._moments:
+            words = "no reading of the engine's counters came back"
+        return replace(delta, remarks=(words, *delta.remarks)) if words else delta
 
     def gpu_use(self, rung: BesideRung) -> GpuUse:
         """What the GPUs took over the rung."""
@@ -179,14 +194,24 @@ class Beside:
             indices=self.gpus,
             source=self._tool,
         )
-        remarks = (*use.remarks, *self._gpu_remarks)
+        remarks = (*self._of_other_makers(), *use.remarks, *self._gpu_remarks)
         if self._way_s > _NOTABLE_WAY_S and use.joules is not None:
             remarks += (f"the readings' times are good to {self._way_s:.2f} s: the way to the host",)
+        if use.joules is not None and self.is_here and not is_installed():
+            remarks += ("with the extra `nvml` the cards' own energy counters are read",)
         return replace(use, remarks=tuple(dict.fromkeys(remarks)))
+
+    def _of_other_makers(self) -> tuple[str, ...]:
+        """Whose GPUs are seen on the engine's machine, and cannot be read in a row."""
+        makers = {gpu.vendor for gpu in self.host.gpus} if self.host is not None else set[str]()
+        readable = {vendor.name for vendor in self.vendors.values() if vendor.trace is not None}
+        unread = sorted(_MAKERS.get(maker, maker) for maker in makers - readable)
+        return (f"GPUs of {' and '.join(unread)} cannot be read beside a load",) if unread else ()
 
     def trace(self, rung: BesideRung) -> LoadTrace:
         """The series over the rung, from the readings before it to those after it; seconds from its start."""
-        begin, end = self._axis(rung.entered), self._axis(rung.left or rung.ended)
+        begin = self._axis(rung.entered)
+        end = self._axis(rung.left or rung.ended or time.monotonic_ns())
         start = self._axis(rung.started)
         return LoadTrace(
             gpus=tuple(
@@ -213,8 +238,8 @@ class Beside:
         ]
 
     async def _border(self) -> None:
-        """A reading of the counters, repeated while the engine is still at work; at most one interval."""
-        deadline = time.monotonic() + self.interval_s
+        """A reading of the counters, repeated while the engine is still at work, within `border_s`."""
+        deadline = time.monotonic() + self.border_s
         if self._nvml is not None:
             self._nvml.read_now()
         while (left := deadline - time.monotonic()) > 0 and not self._is_given_up:
@@ -280,7 +305,7 @@ class Beside:
         if self.engine is None or answer.status != 200 or answer.problem is not None:
             return None
         worked = time.thread_time()
-        lean = replace(answer, body=without_buckets(answer.body), arrivals=())
+        lean = replace(answer, body=counters_only(answer.body), arrivals=())
         moment = engine_moment(self.engine, {path: lean}, at=at)
         self._cost_s = 2.0 * (time.thread_time() - worked)  # receiving costs about as much as reading
         return moment
@@ -295,6 +320,9 @@ class Beside:
 
     async def _watch_gpus(self) -> None:
         """NVML here, else the maker's own tool here or on the engine's host."""
+        if self.is_here and not self.has_driver:
+            self._gpus_told.set()
+            return
         try:
             if self.is_here and is_installed():
                 await self._watch_nvml()
@@ -339,6 +367,14 @@ class Beside:
             self._gpu_moments.setdefault(one.index, []).extend(one.moments)
         self._gpus_told.set()
         return bool(traces) and not self._ends.is_set()
+
+
+def engine_gpus(host: HostSnapshot | None, port: int | None) -> frozenset[int] | None:
+    """Indices of the GPUs that the engine on `port` holds, as its host shows it; None where it does not."""
+    process = host.engine_on(port) if host is not None else None
+    if host is None or process is None:
+        return None
+    return frozenset(gpu.index for gpu in host.gpus_of(process) if gpu.index is not None) or None
 
 
 async def _ended(tasks: Collection[asyncio.Task[Any]], patience_s: float) -> None:

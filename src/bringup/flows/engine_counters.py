@@ -1,10 +1,13 @@
 """The engine's own counters at one moment, read out of the page where it shows them."""
 
+import re
 from collections.abc import Mapping
 
 from bringup.engines import Engine
 from bringup.values.exchange import Answer
 from bringup.values.load import EngineMoment
+
+_OF_A_HISTOGRAM = re.compile(r"_(?:bucket|sum|count|created)[{ ]")
 
 
 def counter_paths(engine: Engine | None) -> tuple[str, ...]:
@@ -44,4 +47,17 @@ def without_buckets(page: str) -> str:
     'a_total 3\n'
     """
     kept = [line for line in page.splitlines() if line[:1] != "#" and "_bucket{" not in line]
+    return "".join(f"{line}\n" for line in kept)
+
+
+def counters_only(page: str) -> str:
+    r"""A metrics page without comments and without everything that belongs to a histogram.
+
+    What remains is read several times a second: reading costs by the line.
+
+    >>> counters_only('# HELP a\na_bucket{le="1"} 2\na_sum 7\na_created{b="c"} 1e9\na_total{b="c"} 3\n')
+    'a_total{b="c"} 3\n'
+    """
+    lines = page.splitlines()
+    kept = [line for line in lines if line[:1] != "#" and not _OF_A_HISTOGRAM.search(line)]
     return "".join(f"{line}\n" for line in kept)

@@ -6,6 +6,7 @@ the first when the script began, the others when a round of readings came.
 Source: the loop option of nvidia-smi (`--help`, drivers 390 to 610).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -67,9 +68,10 @@ def read_moments(text: str, *, begun_at: float) -> dict[int, tuple[GpuMoment, ..
 def _number(text: str) -> list[float]:
     """The number, if it is one."""
     try:
-        return [float(text)]
+        number = float(text)
     except ValueError:
         return []
+    return [number] if math.isfinite(number) else []
 
 
 def _delays(rounds: Sequence[float | None], first: float | None) -> list[float]:

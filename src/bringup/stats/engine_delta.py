@@ -117,13 +117,13 @@ def _is_shared(before: EngineMoment | None, grown: dict[str, float], ours: Rung 
         return True
     if ours is None:
         return None
-    is_whole = ours.requests == ours.good and not ours.cancelled and ours.tokens_counted == "usage"
+    is_whole = ours.requests == ours.good and not ours.stopped and ours.tokens_counted == "usage"
     known = ours.output_tokens if is_whole else None
     compared: list[bool] = []
     if known is not None and "output_tokens" in grown:
         compared.append(_is_more(grown["output_tokens"], known, _FOREIGN_TOKENS))
     if "requests" in grown:
-        compared.append(_is_more(grown["requests"], ours.requests + ours.cancelled, _FOREIGN_REQUESTS))
+        compared.append(_is_more(grown["requests"], ours.requests + ours.stopped, _FOREIGN_REQUESTS))
     return any(compared) if compared else None
 
 

@@ -19,6 +19,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
 from bringup.transport.spawn import started
@@ -29,6 +30,12 @@ _LATER_AFTER_S = 600.0
 _NONE = "@none "
 _READ, _QUIT = b"r", b"q"
 _LINE_LIMIT = 65_536
+_DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
+
+
+def has_driver() -> bool:
+    """Whether this machine may have a GPU of NVIDIA: its driver shows itself, or that of WSL or Jetson."""
+    return any(Path(place).exists() for place in _DRIVERS)
 
 
 def is_installed() -> bool:
@@ -72,14 +79,18 @@ class NvmlReader:
     async def stop(self, *, limit_s: float) -> None:
         """One more reading, and the end of the child; a child that hangs is left behind, killed."""
         self._say(_QUIT)
-        if self._listening is not None:
-            _, pending = await asyncio.wait({self._listening}, timeout=limit_s)
-            for task in pending:
-                task.cancel()
-                await asyncio.wait({task})
-        if self._process is not None and self._process.returncode is None:
+        if self._process is None or self._listening is None:
+            return
+        if (await asyncio.wait({self._listening}, timeout=limit_s))[1]:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+            await asyncio.wait({self._listening}, timeout=limit_s)
+        self._listening.cancel()  # a process that hangs in the kernel does not even end when it is killed
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        waiting = asyncio.create_task(self._process.wait())
+        if (await asyncio.wait({waiting}, timeout=limit_s))[1]:
+            waiting.cancel()
 
     def _say(self, word: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -114,7 +125,7 @@ def lines(nvml: Any, handles: Mapping[int, Any]) -> Iterator[str]:
             _told(nvml, lambda card=handle: nvml.nvmlDeviceGetUtilizationRates(card).gpu),
             _told(nvml, lambda card=handle: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM)),
             _told(nvml, lambda card=handle: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU)),
-            _told(nvml, lambda card=handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(card)),
+            _reasons(nvml, handle),
         )
         energy, power, memory, *others = ("-" if value is None else str(value) for value in values)
         yield " ".join((str(at), str(index), memory, power, energy, *others))
@@ -146,6 +157,14 @@ def _memory(nvml: Any, handle: Any) -> int | None:
     """Bytes in use without what the driver holds, as nvidia-smi shows them."""
     told = _told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
     return told if told is not None else _told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+def _reasons(nvml: Any, handle: Any) -> int | None:
+    """What holds the clocks, as a bit mask; the second name is that of drivers before R535."""
+    told = _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    if told is not None:
+        return told
+    return _told(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def main(out: TextIO = sys.stdout) -> None:

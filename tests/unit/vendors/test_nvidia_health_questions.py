@@ -116,6 +116,32 @@ def test_the_trace_of_a_burst_is_read_from_the_same_loop(ask):
     assert (first.pcie_width, first.clocks_event_reasons) == (16, 0x44)
 
 
+def test_readings_have_the_times_at_which_they_came(ask):
+    late = """
+for seconds in 500.40 500.62 500.81; do
+  echo "$seconds 9.99" > "${0%/*}/../proc/uptime"
+  echo "0, 96721, 139.0, 100, 1300, 61, 5, 16, 0x4, 140.5"
+  echo "1, 3, 83.0, 0, 180, 33, 1, 16, 0x1, 80.0"
+  sleep 0.5  # until it is read
+done
+"""
+    text = ask("nvidia.trace", {"proc/uptime": "500.00 9.99\n"}, nvidia_smi=late)
+    found = read_moments(text, begun_at=2.0)
+    assert [moment.at for moment in found[0]] == [2.4, 2.62, 2.81]
+    assert [moment.at for moment in found[1]] == [2.4, 2.62, 2.81]
+
+
+def test_a_host_without_an_uptime_gives_readings_by_the_interval():
+    text = "@fields index,power.draw\n0, 90.5\n0, 91.5\n0, 92.5\n"
+    assert [one.at for one in read_moments(text, begun_at=1.0)[0]] == [1.0, 1.2, 1.4]
+    told = text.replace("0, 9", "@at 7.00\n0, 9")  # all at once: held back by the tool
+    assert read_moments("@at 5.00\n" + told, begun_at=1.0) == read_moments(text, begun_at=1.0)
+    spread = "@at 5.00\n@fields index,power.draw\n@at 5.61\n0, 90\n@at 5.83\n0, 91\n@at no\n0, 92\n"
+    assert [one.at for one in read_moments(spread, begun_at=1.0)[0]] == [1.0, 1.2, 1.4]
+    spread = spread.replace("@at no", "@at 6.50")
+    assert [one.at for one in read_moments(spread, begun_at=1.0)[0]] == [1.61, 1.83, 2.5]
+
+
 def test_a_tool_without_a_loop_gives_what_it_gives(ask):
     text = ask("nvidia.samples", nvidia_smi='echo "0, 3, [N/A], [N/A], 180, 33, 1, 16, [N/A], [N/A]"')
     (sample,) = read_samples(text)[0]
