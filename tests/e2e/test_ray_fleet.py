@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 from collections.abc import Iterator
 
+import load_server
 import pytest
 from load_server import Plan, Server, task_of
 
@@ -20,8 +21,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
+    from ray import cloudpickle  # noqa: PLC0415 - an extra
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - an extra
 
+    cloudpickle.register_pickle_by_value(load_server)  # the nodes have bringup, not its tests
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     try:
