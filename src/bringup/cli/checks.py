@@ -8,7 +8,7 @@ import msgspec
 
 from bringup import registry
 from bringup.checks import Check
-from bringup.cli.output import write_json
+from bringup.cli.terminal import write_json
 
 
 @click.command("checks")

@@ -64,7 +64,7 @@ def command(ctx: click.Context, log: Path | None, **options: object) -> None:
         observed=_observed(_text(options["host"]), place, kept, is_quiet=is_quiet),
     )
     if options["format_"] == "json":
-        from bringup.cli.output import write_json  # noqa: PLC0415 - only what is printed is loaded
+        from bringup.cli.terminal import write_json  # noqa: PLC0415 - only what is printed is loaded
         from bringup.report.diagnosis_json import render_diagnosis_json  # noqa: PLC0415 - the same
 
         write_json(render_diagnosis_json(found))
@@ -118,7 +118,7 @@ def _observed(host: str | None, place: LogPlace | None, kept: KeptLines, *, is_q
 
 
 def _print_text(found: Diagnosis, *, show_all: bool, is_plain: bool) -> None:
-    from bringup.cli.output import terminal_width, use_color  # noqa: PLC0415 - the same
+    from bringup.cli.terminal import terminal_width, use_color  # noqa: PLC0415 - the same
     from bringup.report.diagnosis import build_diagnosis_report  # noqa: PLC0415 - the same
     from bringup.report.text import render_text  # noqa: PLC0415 - rich costs start-up time
 

@@ -17,6 +17,8 @@ COMMANDS = {
     "verify": "Verify a running model: does it work, what does it cost, what is left.",
     "plan": "Say what fits and how much memory it takes, before anything is started.",
     "diagnose": "Name what broke a start, from its log, and the change that cures it.",
+    "bench": "Measure how fast a server is, and how much load it takes.",
+    "bench compare": "Say what differs between two results of `bench`.",
     "demo": "Bring a small real model up on this machine, verify it, take it down.",
     "checks": "List the checks that `verify` makes.",
     "completion": "Print the shell completion script for bash, zsh or fish.",
@@ -29,14 +31,23 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""
         del ctx
-        return list(COMMANDS)
+        return [name for name in COMMANDS if " " not in name]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of two words, or of one."""
+        name = " ".join(args[:2])
+        if name in COMMANDS and " " in name:
+            return name, self.get_command(ctx, name), args[2:]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"bringup.cli.{cmd_name}")
+        module = importlib.import_module(f"bringup.cli.{cmd_name.replace(' ', '_')}")
         return module.command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -58,6 +69,7 @@ def bringup() -> None:
       bringup verify http://gpubox:8000    function checks over the network
       bringup verify :8000 --host gpubox   and its machine, over SSH
       bringup verify :8000 --full --json   everything, as JSON
+      bringup bench http://gpubox:8000     how fast, and how much load it takes
       bringup diagnose vllm.log            why it did not start, what to change
 
     \b

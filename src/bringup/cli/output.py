@@ -1,13 +1,11 @@
 """Where a report goes: text or JSON or Markdown on standard output, files where they were asked for."""
 
-import io
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.cli.streams import forsake_output
+from bringup.cli.terminal import terminal_width, use_color, write_json
 from bringup.report.json import render_json
 from bringup.report.junit import render_junit
 from bringup.report.markdown import render_markdown
@@ -27,16 +25,6 @@ class OutputOptions:
     record: Path | None = None
     is_plain: bool = False  # no colour
     show_all: bool = False
-
-
-def use_color(*, is_plain: bool) -> bool:
-    """Whether to colour standard output: a terminal, and nobody said no."""
-    return sys.stdout.isatty() and not is_plain and not os.environ.get("NO_COLOR")
-
-
-def terminal_width() -> int:
-    """Columns of the terminal; 100 where there is none."""
-    return max(20, shutil.get_terminal_size((100, 24)).columns)
 
 
 def require_places(options: OutputOptions) -> None:
@@ -79,10 +67,3 @@ def _print(report: Report, options: OutputOptions) -> None:
 
         color = use_color(is_plain=options.is_plain)
         sys.stdout.write(render_text(report, width=terminal_width(), color=color, show_all=options.show_all))
-
-
-def write_json(text: str) -> None:
-    """JSON on standard output: UTF-8, whatever the terminal speaks."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    sys.stdout.write(text)

@@ -113,7 +113,7 @@ def command(ctx: click.Context, model: str | None, **options: object) -> None:
 
 
 def _print_text(found: Plan, against: AgainstLog | None, *, explain: bool, is_plain: bool) -> None:
-    from bringup.cli.output import terminal_width, use_color  # noqa: PLC0415 - the same
+    from bringup.cli.terminal import terminal_width, use_color  # noqa: PLC0415 - the same
     from bringup.report.plan import build_plan_report  # noqa: PLC0415 - the same
     from bringup.report.text import render_text  # noqa: PLC0415 - rich costs start-up time
 

@@ -1,15 +1,20 @@
 """One folder per engine. Its `ENGINE` record says how its endpoint is recognised and read."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from bringup.parse.json_value import Json
-from bringup.parse.log_line import LogLine
 from bringup.parse.proxy import proxies_in_front
 from bringup.values.engine import EngineSpec, EngineStatus
 from bringup.values.exchange import Answer, Ask, Problem
-from bringup.values.plan import HostPlan, HostTask, Plan, PlanTask
-from bringup.values.start_log import StartLog
+
+if TYPE_CHECKING:  # asking a running server loads no planner
+    from bringup.parse.log_line import LogLine
+    from bringup.values.plan import HostPlan, HostTask, Plan, PlanTask
+    from bringup.values.start_log import StartLog
 
 KEYLESS = " without a key"  # ending of the key of a probe that is asked a second time without the API key
 HEALTH_LIMIT_S = 25.0  # SGLang's health endpoint generates a token and may take 20 s to give up

@@ -14,13 +14,15 @@ All times are `time.monotonic_ns` of this machine. NVML's readings carry it; tho
 by when its answers came, and are as good as the way there is short, which is said.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bringup.engines import PROBE_BYTES, Engine
 from bringup.errors import HostError
@@ -34,9 +36,11 @@ from bringup.transport import Endpoint, Runner
 from bringup.transport.nvml import NvmlReader, has_driver, is_installed
 from bringup.values.bench import EngineDelta, GeneratorRun, GpuUse, Prices, Rung
 from bringup.values.exchange import Answer, Ask
-from bringup.values.host import CommandResult, HostSnapshot
 from bringup.values.load import EngineMoment, GpuMoment, GpuTrace, Lapse, LoadTrace
-from bringup.vendors import Vendor
+
+if TYPE_CHECKING:  # a machine without GPUs loads none of this
+    from bringup.values.host import CommandResult, HostSnapshot
+    from bringup.vendors import Vendor
 
 INTERVAL_S = 0.25
 _READ_LIMIT_S = 5.0  # a page that takes longer tells of another moment
@@ -75,7 +79,7 @@ class Beside:
     endpoint: Endpoint
     engine: Engine | None = None
     runner: Runner | None = None  # the engine's machine
-    vendors: Mapping[str, Vendor] = field(default_factory=dict[str, Vendor])
+    vendors: Mapping[str, Vendor] = field(default_factory=dict[str, "Vendor"])
     is_here: bool = False  # the engine's machine is this one
     gpus: frozenset[int] | None = None  # indices of the engine's GPUs, where they are known
     host: HostSnapshot | None = None  # the engine's machine, where somebody has looked at it

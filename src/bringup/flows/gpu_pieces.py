@@ -4,14 +4,18 @@ A piece is one question to the host, so that a slow link never holds more than a
 is left running there.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bringup.transport import Runner
-from bringup.transport.script import CLOCK_KEY
-from bringup.values.host import CommandResult
 from bringup.values.load import GpuMoment, GpuTrace
-from bringup.vendors import Vendor
+
+if TYPE_CHECKING:  # a machine without GPUs loads none of this
+    from bringup.values.host import CommandResult
+    from bringup.vendors import Vendor
 
 PIECE_S = 3  # seconds of readings in one answer of the host
 
@@ -34,6 +38,8 @@ async def watch_pieces(
     traced = [vendor.trace for vendor in vendors.values() if vendor.trace is not None]
     if runner is None or not traced:
         return
+    from bringup.transport.script import CLOCK_KEY  # noqa: PLC0415 - only where there are GPUs
+
     for piece in range(most):
         questions = [replace(trace, key=f"{trace.key}.{piece}") for trace in traced]
         answered = await runner.ask(questions)

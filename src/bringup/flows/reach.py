@@ -1,7 +1,5 @@
 """What a verification reaches, live or from a recording: host, endpoint, sandbox."""
 
-import ipaddress
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -9,6 +7,7 @@ from pathlib import Path
 
 from bringup.errors import UsageError
 from bringup.flows.discover import running_engine_port
+from bringup.flows.place import is_loopback, is_this_machine
 from bringup.flows.verify import VerifyRequest, World, engine_spec
 from bringup.machine import Target as HostTarget
 from bringup.transport import Runner
@@ -40,7 +39,7 @@ async def reach(target: Target, *, host: str | None) -> AsyncIterator[World]:
             ssh = SshRunner(host, secrets=secrets)
             open_things.push_async_callback(ssh.close)
             runner = ssh
-            if _is_loopback(target.host):
+            if is_loopback(target.host):
                 port = await ssh.forward(target.host, target.port)
                 reached = replace(target, host="127.0.0.1", port=port)
         elif is_this_machine(target.host):
@@ -133,28 +132,3 @@ def _request_of(recording: Recording, path: Path) -> VerifyRequest:
 
 def _price(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value >= 0 else None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether `host` names an address of this machine: one that a socket here can be bound to."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
-        except OSError:
-            continue
-        return True
-    return False

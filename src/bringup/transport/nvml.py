@@ -93,7 +93,7 @@ class NvmlReader:
             waiting.cancel()
 
     def _say(self, word: bytes) -> None:
-        if self._process is not None and self._process.stdin is not None:
+        if self._process is not None and self._process.stdin is not None and self._process.returncode is None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._process.stdin.write(word)
 

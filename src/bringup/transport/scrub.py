@@ -4,8 +4,11 @@ What hosts and information endpoints said loses every secret that the rules know
 only unmistakable ones: a check that runs the model's code must find the same code in a replay.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from bringup.parse.redact import (
     REDACTED,
@@ -19,9 +22,11 @@ from bringup.parse.redact import (
     replace_spans,
     secret_spans,
 )
-from bringup.values.exchange import Answer, ProgramResult
-from bringup.values.host import CommandResult
-from bringup.values.recording import Recording
+
+if TYPE_CHECKING:  # the answers of an endpoint are scrubbed without a recording
+    from bringup.values.exchange import Answer, ProgramResult
+    from bringup.values.host import CommandResult
+    from bringup.values.recording import Recording
 
 _Spans = Callable[[str, Collection[str]], list[Span]]
 

@@ -299,7 +299,20 @@ class BenchRun:
     self_test: SelfTest | None = None
     slo: Slo | None = None
     slo_best: float | None = None  # the largest concurrency or rate within the SLO
+    slo_why: str = ""  # how the search for it ended
     saturation: float | None = None  # the smallest concurrency at which throughput no longer grows
+    saturation_why: str = ""  # how the search for it ended
     rungs: tuple[Rung, ...] = ()
     findings: tuple[Finding, ...] = ()
     is_complete: bool = True  # False: interrupted; can be resumed
+    duration_s: float | None = None  # of the whole run
+    notes: tuple[str, ...] = ()  # what was decided for the user, in words
+    asked: Mapping[str, str | float | bool] = field(default_factory=dict[str, str | float | bool])  # options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchResult:
+    """A run with what each rung was calculated from, as far as it was kept."""
+
+    run: BenchRun
+    results: tuple[RungResult, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bringup.cli.main import COMMANDS, main
-from bringup.cli.output import write_json
+from bringup.cli.terminal import write_json
 from bringup.cli.verify import gpu_names
 from bringup.errors import EXIT_OK, EXIT_USAGE, UsageError
 
