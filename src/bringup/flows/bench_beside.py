@@ -49,7 +49,7 @@ _MOST_COST = 0.03  # share of a core that reading the counters may take
 _MOST_PIECES = 100_000
 _CLOSED = (401, 403, 404, 405, 410, 501)  # no counters here, now and later
 _NOTABLE_WAY_S = 0.05
-_MAKERS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA"}
+_MAKERS = {"amd": "AMD", "intel": "Intel"}
 _Timed = TypeVar("_Timed", GpuMoment, EngineMoment, Lapse)
 
 
@@ -209,7 +209,7 @@ class Beside:
         """Whose GPUs are seen on the engine's machine, and cannot be read in a row."""
         makers = {gpu.vendor for gpu in self.host.gpus} if self.host is not None else set[str]()
         readable = {vendor.name for vendor in self.vendors.values() if vendor.trace is not None}
-        unread = sorted(_MAKERS.get(maker, maker) for maker in makers - readable)
+        unread = sorted(_MAKERS.get(maker, maker) for maker in makers - readable - {"nvidia"})
         return (f"GPUs of {' and '.join(unread)} cannot be read beside a load",) if unread else ()
 
     def trace(self, rung: BesideRung) -> LoadTrace:

@@ -516,6 +516,11 @@ def test_gpus_whose_maker_has_no_row_of_readings_are_named():
     )
 
 
+def test_nvidias_gpus_are_readable_by_more_than_one_way():
+    host = HostSnapshot(taken_at=0.0, host="gpubox", gpus=(Gpu(index=0),))
+    assert Beside(endpoint=None, host=host)._of_other_makers() == ()
+
+
 def test_the_engines_gpus_are_those_that_its_process_holds():
     cards = tuple(Gpu(index=index, uuid=f"GPU-{index}") for index in range(4))
     engine = EngineProcess(pid=10, port=8000, children=(11, 12))
