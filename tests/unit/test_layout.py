@@ -25,7 +25,7 @@ ONE_FILE_PACKAGES = {
     "bringup.vendors": ("VENDOR", Vendor),
 }
 # What may touch the world, or joins what does: everything else only calculates.
-IMPURE = {"__main__", "cli", "flows", "registry", "transport"}
+IMPURE = {"__main__", "cli", "flows", "load", "registry", "transport"}
 MODULES = [
     pytest.param(package, info.name, id=f"{package}.{info.name}")
     for package in ONE_FILE_PACKAGES

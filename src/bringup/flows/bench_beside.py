@@ -62,11 +62,12 @@ class BesideRung:
     ended: int = 0
     left: int = 0
 
-    def timed_by(self, runs: Sequence[GeneratorRun], *, started: int | None = None) -> None:
+    def timed_by(self, runs: Sequence[GeneratorRun]) -> None:
         """Take the times from the generators, which know them better than who waits for their records.
 
-        `started` is the rung's common start; None: not told, and the records came when the rung ended.
+        Where they tell no common start, the records are taken to have come when the rung ended.
         """
+        started = next((run.began_ns for run in runs if run.began_ns is not None), None)
         length = max((run.ended for run in runs), default=0)
         self.started = time.monotonic_ns() - length if started is None else started
         self.ended = self.started + length

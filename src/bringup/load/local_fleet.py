@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
 from bringup.errors import BringupError
@@ -22,11 +22,12 @@ from bringup.load.fleet import worst
 from bringup.load.page import Counts, Page, Wish
 from bringup.load.task import Task
 from bringup.load.work import Order, Work
+from bringup.units import MIB
 from bringup.values.bench import GeneratorRun, SelfTest
 
 _LENGTH = struct.Struct("!Q")
 _LEAD_NS = 5_000_000  # between "all are ready" and the common start
-_READ = 1 << 20
+_READ = MIB
 
 
 def local_fleet(generators: int) -> "LocalFleet":
@@ -75,7 +76,7 @@ class LocalFleet:
         )
         start = time.monotonic_ns() + _LEAD_NS
         runs = await asyncio.gather(*(self._tell(member, "run", start) for member in members))
-        return tuple(cast("GeneratorRun", run) for run in runs)
+        return tuple(replace(cast("GeneratorRun", run), began_ns=start) for run in runs)
 
     def counts(self) -> Counts:
         """How far the running rung is."""

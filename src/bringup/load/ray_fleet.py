@@ -145,7 +145,7 @@ class RayFleet:
             *(_told(one, "run", start + ahead) for one, (ahead, _) in zip(members, offsets, strict=True))
         )
         return tuple(
-            replace(cast("GeneratorRun", run), clock_error_ns=error)
+            replace(cast("GeneratorRun", run), began_ns=start, clock_error_ns=error)
             for run, (_, error) in zip(runs, offsets, strict=True)
         )
 

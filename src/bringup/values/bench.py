@@ -124,6 +124,7 @@ class GeneratorRun:
     lag: Tally = Tally()  # how late the loop served its own alarms
     send_late: Tally = Tally()  # open loop: sent - scheduled
     busy_s: float = 0.0  # processor time, user and system
+    began_ns: int | None = None  # the rung's start on the monotonic clock of whoever measures
     started: int = 0  # nanoseconds after the rung's start
     ended: int = 0
     reads: int = 0

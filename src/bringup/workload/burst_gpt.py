@@ -24,7 +24,7 @@ def _cut(source: Source) -> Iterator[Raw]:
     rows = lines(source)
     columns = [name.strip() for one in islice(rows, 1) for name in one.text.split(",")]
     for raw in rows:
-        cells = next(csv.reader([raw.text]), [])
+        cells = next(csv.reader([raw.text]), list[str]())
         yield Raw(raw.line, raw.text, dict(zip(columns, cells, strict=False)))
 
 
