@@ -6,6 +6,7 @@ nodes' clocks are compared before each rung, so that all begin together and thei
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from bringup.values.bench import GeneratorRun, SelfTest
 _LEAD_NS = 100_000_000  # a call to a busy cluster takes some milliseconds
 _COMPARISONS = 9
 _PLACED_WITHIN_S = 60.0
+_KNOCK_S = 5.0
 
 
 class Member:
@@ -75,6 +77,7 @@ def ray_fleet(address: str | None, generators: int | None) -> "RayFleet":
         raise UsageError(
             "--engine ray needs Ray, which is not installed", hint="pip install 'bringup[ray]'"
         ) from None
+    _knock(address)
     try:
         ray.init(
             address=address or "auto",
@@ -112,6 +115,20 @@ def ray_fleet(address: str | None, generators: int | None) -> "RayFleet":
             hint="each needs a free processor (`ray status`) and the libraries of bringup on its node",
         ) from None
     return fleet
+
+
+def _knock(address: str | None) -> None:
+    """Ray itself tries for a minute to reach a head that is not there."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # "auto" and the like: Ray looks for the cluster of this machine
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
+    except OSError as error:
+        raise HostError(
+            f"no Ray cluster at `{address}`: {error.strerror or error}",
+            hint="`ray start --head` on one machine, `ray start --address HEAD:6379` on the others",
+        ) from None
 
 
 class RayFleet:
