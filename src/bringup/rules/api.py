@@ -101,6 +101,10 @@ SIGNS = (
             r"|Conversation roles must alternate"
             r"|this custom template is not supported|[Ff]ailed to parse (?:the )?chat template"
             r"|the supplied chat template is not supported"
+            r"|jinja2\.exceptions\.\w+:|supplied chat template[^\n]*appears path-like"
+            r"|multiple chat templates (?:but|with)|Cannot load chat template due to"
+            r"|[Cc]hat template \S+ is (?:neither|not) a built-in"
+            r"|Chat template (?:file )?\S+ (?:not found|does not exist)"
         ),
         sure=0.94,
         summary="chat requests fail: the model brings no chat template that the engine can use",
@@ -125,6 +129,9 @@ SIGNS = (
             r"|tool_choice.*requires.*parser"
             r"|Tool parser.*(?:not found|not been registered)|could not locate tool call start"
             r"|--tool-call-parser (?:is )?not set"
+            r"|tool_parser:? ?'?[\w.-]+'? (?:which has|not found in)"
+            r"|could not locate[^\n]{0,30}\b(?:tool|bot token|<\|tool_call)"
+            r"|Tool Call Parser Not Given|[Uu]nsupported (?:tool_call_parser|param: tools|tool parser)"
         ),
         sure=0.95,
         summary="requests with tools are refused: the engine was started without a tool parser",
@@ -151,7 +158,10 @@ SIGNS = (
             r"reasoning_content (?:is )?(?:empty|null|missing)|content (?:holds|contains"
             r"|starts with).*</?think>|\"content\": ?\"[^\"]{0,40}<think>"
             r"|[Rr]easoning parser.*(?:not found|not registered|not been registered|could not locate)"
-            r"|could not locate think (?:start|end)"
+            r"|could not locate think\b|reasoning (?:parser|extractor) could not locate"
+            r"|invalid reasoning parser"
+            r"|reasoning_parser\S* '?[\w.-]+'? not found in|think_(?:end|start)_token\b[^\n]*must encode"
+            r"|[Uu]nsupported reasoning[_ ]parser"
         ),
         sure=0.8,
         summary="reasoning lands in the wrong field: parser and model do not fit",
@@ -187,6 +197,18 @@ RULE = Rule(
         "easoning parser",
         "think start",
         "think end",
+        "jinja2.exceptions",
+        "appears path-like",
+        "hat templates",
+        "tool_parser",
+        "Tool Call Parser",
+        "could not locate",
+        "nsupported param",
+        "tool_call_parser",
+        "reasoning parser",
+        "reasoning_parser",
+        "think_end_token",
+        "think_start_token",
     ),
     read=read_signs(SIGNS),
     meaning="The endpoint answers, but a feature of the request needs something that the engine was not "

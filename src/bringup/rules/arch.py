@@ -1,4 +1,4 @@
-"""The GPU's architecture: no machine code for it, a number format it lacks, a selector that refuses it.
+"""The GPU's architecture: no machine code for it, a selector that refuses it, too little shared memory.
 
 Source: CUDA's error strings; vLLM 0.3 to 0.33 `platforms/cuda.py`, `fused_moe/oracle/*.py`,
 `quantization/base_config.py`; SGLang 0.2 to 0.5.23; Triton 2.1 to 3.6 `compiler/errors.py`,
@@ -88,54 +88,6 @@ _MESSAGES = (
         unless=r"undefined symbol|cannot open shared object|ABI mismatch",
     ),
     Message(
-        kind="arch.quant_unsupported",
-        sure=0.94,
-        pattern=r"type (?P<type>fp8e\w+|float8\w+|bf16|fp4\w*|e2m1\w*) not supported in this architecture",
-        literals=("not supported in this architecture",),
-        summary="the GPU has no {type}",
-    ),
-    Message(
-        kind="arch.quant_unsupported",
-        sure=0.95,
-        pattern=r"quantization method (?P<method>\S+) is not supported for the current GPU\.? "
-        r"?(?:Minimum capability: "
-        r"(?P<least>\d+)\.? ?(?:Current capability: (?P<has>\d+))?)?",
-        literals=("is not supported for the current GPU",),
-        summary="{method} needs capability {least}, the GPU has {has}",
-    ),
-    Message(
-        kind="arch.quant_unsupported",
-        sure=0.88,
-        pattern=r"_scaled_mm is only supported on CUDA devices|No compiled \w+ for (?:a "
-        r"|CUDA )?(?:compute|device)"
-        r"|No compiled nvfp4|[Nn][Vv]?[Ff][Pp]4 .{0,60}(?:requires|only (?:supported|works)"
-        r"|not supported).{0,40}"
-        r"(?:(?i:blackwell)|SM ?10|sm_?10|compute capability)"
-        r"|(?:FP8|fp8|mxfp4|MXFP4|MxFP4|int8|awq|gptq)\w* (?:\w+ ){0,3}(?:is|are) (?:not supported"
-        r"|only supported)"
-        r" (?:on|for|by) (?:\S+ ){0,4}(?:GPU|device|capability|compute|arch|Hopper|sm|SM|ROCm|hardware)"
-        r"|FP8 (?:quantized models|computation|GEMM)?.{0,20}(?:only|not) supported on (?:GPUs|devices)",
-        literals=(
-            "_scaled_mm is only supported",
-            "No compiled",
-            "Supported",
-            "supported",
-            "requires",
-            "only works",
-        ),
-        summary="the number format is not implemented for this architecture",
-        unless=_NO_IMAGE,
-    ),
-    Message(
-        kind="arch.quant_unsupported",
-        sure=0.6,
-        pattern=_NO_HELP
-        + r"(?i:fp8|fp4|mxfp|int4|awq|gptq|quantiz)[^\n]{0,80}requires? [^\n]{0,40}(?:compute "
-        r"capability|sm_?\d\d)",
-        literals=("compute capability", "sm_", "sm8", "sm9", "sm10"),
-        summary="the number format needs a newer architecture",
-    ),
-    Message(
         kind="arch.backend_gate",
         sure=0.96,
         pattern=r"(?P<what>\S+ (?:MoE|GEMM|linear)) backend '?(?P<backend>\w+)'? does not support the "
@@ -161,10 +113,11 @@ _MESSAGES = (
     Message(
         kind="arch.backend_gate",
         sure=0.9,
-        pattern=r"kernel requires (?P<need>\d+\.[\dx]|sm_?\d+\w*|SM ?\d+\w*) architecture"
+        pattern=r"SGLang only supports (?P<least>sm\d+) and above|kernel requires (?P<need>\d+\.[\dx]"
+        r"|sm_?\d+\w*|SM ?\d+\w*) architecture"
         r"|No supported CUDA architectures found for major versions (?P<majors>\[[\d, ]+\])",
-        literals=("kernel requires", "No supported CUDA architectures"),
-        summary="the chosen kernel is for architecture {need}{majors} only",
+        literals=("SGLang only supports sm", "kernel requires", "No supported CUDA architectures"),
+        summary="what was chosen is for architecture {need}{majors}{least} only",
     ),
     Message(
         kind="arch.backend_gate",
@@ -172,9 +125,21 @@ _MESSAGES = (
         pattern=r"Selected (?:attention )?backend (?:AttentionBackendEnum\."
         r"|_Backend\.)?(?P<backend>\w+) is not valid for"
         r" this configuration\.? ?(?:Reason: (?P<why>\[[^\]]*\]))?"
-        r"|No valid (?:attention|MLA) backend found",
-        literals=("is not valid for this configuration", "backend found"),
-        summary="attention backend {backend} is refused: {why}",
+        r"|No valid (?:attention|MLA|MLA prefill|CPU MLA prefill) backend found"
+        r"|[Ii]nvalid attention backend(?: for|:) (?P<device>[^\n]{1,80})"
+        r"|(?:Cannot|can't) use (?P<cannot>\w+)(?:-\d)? backend (?:for|with|on|because)"
+        r"|backend ?=? ?'?(?P<moe>\w+)'? is not supported for (?P<what>[\w ]+?) MoE",
+        literals=(
+            "is not valid for this configuration",
+            "backend found",
+            "nvalid attention backend",
+            "backend for",
+            "backend with",
+            "backend on",
+            "backend because",
+            "is not supported for",
+        ),
+        summary="backend {backend}{cannot}{moe} is refused: {why}{device}{what}",
     ),
     Message(
         kind="arch.backend_gate",
@@ -223,9 +188,37 @@ _MESSAGES = (
         kind="arch.backend_gate",
         sure=0.8,
         pattern=r"[Hh]ead.?size (?P<size>\d+) is not supported by (?P<backend>\w+)"
-        r"|(?P<other>XFormers|FlashInfer|FlashAttention|FlashMLA|Triton\w*|TORCH_SDPA|ROCmFlashAttention|\w+_ATTN|\w+_MLA)"
-        r" (?:backend )?does not support (?:attention|head|KV|fp8|FP8|block|sliding|MLA|alibi|logits|sinks?)",
-        literals=("is not supported by", "does not support"),
+        r"|FlashAttention (?:forward |backward )?only supports? head"
+        r"|[Tt]his flash attention build does not support"
+        r"|(?P<requires>\w*(?:[Aa]ttention|MLA|FlashInfer|Infer)\w*) requires head_?dim"
+        r"|[Uu]nsupported (?:max_frags_z|max_mma_kv|head_?dim)|(?:FP8|fp8|NVFP4|nvfp4) (?:KV"
+        r"|kv)[ -]?cache is only supported"
+        r"|backend currently only supports models in which|require an attention backend with"
+        r"|requires one of [^\n]{1,120} attention backends?,? but got|only supports kv-cache-dtype"
+        r"|does not support (?:Flash ?Attention|an attention implementation)"
+        r"|`attn_implementation=[^`]{1,40}` is not supported"
+        r"|Only Hopper supports|(?:only|Only) supports? head[ _]?dim\w*"
+        r"|(?P<other>XFormers|FlashInfer|FlashAttention|FlashMLA|Triton\w*|TORCH_SDPA|ROCmFlashAttention"
+        r"|\w+_ATTN|\w+_MLA)"
+        r" (?:backend )?(?:currently )?does not (?:yet |currently )?support (?:attention|head|KV|fp8|FP8"
+        r"|block|sliding|MLA|alibi"
+        r"|logits|sinks?|quantized|encoder|non-causal|one of the following)",
+        literals=(
+            "is not supported by",
+            "does not support",
+            "supports head",
+            "support head",
+            "requires head",
+            "nsupported max_",
+            "nsupported head",
+            "cache is only supported",
+            "Only Hopper supports",
+            "attn_implementation=",
+            "requires one of",
+            "only supports kv-cache-dtype",
+            "currently only supports models",
+            "require an attention backend",
+        ),
         summary="{backend}{other} has no kernel for this shape of attention",
     ),
     Message(
@@ -233,36 +226,12 @@ _MESSAGES = (
         sure=0.75,
         pattern=r"(?:cutlass|CUTLASS)[^\n]{0,60}(?:[Gg]emm|GEMM|gemm)[^\n]{0,60}(?:Error Internal"
         r"|on sm\s?_?\d+)"
-        r"|Failed to (?:initialize|run) (?:the )?cutlass|Unsupported (?:GPU )?arch(?:itecture)?:? ?(?:sm"
+        r"|Failed to (?:initialize|run) (?:the )?cutlass"
+        r"|Assertion failed: [Uu]nsupported arch(?:itecture)?\b"
+        r"|Unsupported (?:GPU )?arch(?:itecture)?:? ?(?:sm"
         r"|SM|compute)_?(?P<has>\d+)",
-        literals=("utlass", "CUTLASS", "Unsupported arch", "Unsupported GPU arch"),
+        literals=("utlass", "CUTLASS", "nsupported arch", "Unsupported GPU arch"),
         summary="the chosen matrix kernel does not run on this GPU",
-    ),
-    Message(
-        kind="arch.dtype",
-        sure=0.96,
-        pattern=r"[Bb](?i:float)16 is only supported on GPUs with compute capability of at least "
-        r"(?P<least>[\d.]+)"
-        r"(?:.*?Your (?P<gpu>.{1,60}?) GPU has compute capability (?P<has>[\d.]+))?",
-        literals=("loat16 is only supported on GPUs",),
-        summary="bfloat16 needs capability {least}, the GPU ({gpu}) has {has}",
-    ),
-    Message(
-        kind="arch.dtype",
-        sure=0.94,
-        pattern=r"torch\.(?P<type>\w+) is not supported for quantization method (?P<method>\S+?)\.? "
-        r"(?:Supported dtypes: (?P<possible>\[[^\]]*\]))?",
-        literals=("is not supported for quantization method",),
-        summary="{method} does not work in {type}, but in {possible}",
-    ),
-    Message(
-        kind="arch.dtype",
-        sure=0.9,
-        pattern=r"model type '?(?P<model>\w+)'? does not support float16|(?:BFloat16|bfloat16"
-        r"|bf16) is not supported (?:on|by)"
-        r"|does not support (?:bfloat16|BFloat16)|not implemented for 'BFloat16'",
-        literals=("does not support", "loat16 is not supported", "bf16 is not supported", "for 'BFloat16'"),
-        summary="the number type is not available here",
     ),
     Message(
         kind="arch.smem",
@@ -405,17 +374,6 @@ def _half(case: Case) -> tuple[Fix, ...]:
     )
 
 
-def _format(case: Case, one: Said) -> tuple[Fix, ...]:
-    is_fp4 = "4" in one.text and re.search(r"(?i)fp4", one.text) is not None
-    new = "weight-only (W4A16), INT4 or INT8" if is_fp4 else "INT4 or INT8 (AWQ, GPTQ), or bf16"
-    old = "FP4" if is_fp4 else "FP8"
-    return (
-        Fix(type="file", name="checkpoint", old=old, new=new, cost="another download"),
-        Fix(type="hardware", name="GPU", new="sm_100 or newer" if is_fp4 else "sm_89 or newer (L40S, H100)"),
-        _package(case, "a later release, where kernels for this architecture came later"),
-    )
-
-
 def _gate(case: Case, one: Said) -> tuple[Fix, ...]:
     text = one.text + " ".join(line.text for line in one.lines)
     later = _package(case, "a later release")
@@ -442,23 +400,6 @@ def _gate(case: Case, one: Said) -> tuple[Fix, ...]:
     return (*_backend_flags(case, "attention_backend", new), *by_name, later)
 
 
-def _dtype(case: Case, one: Said) -> tuple[Fix, ...]:
-    name = flag_of(engine_of(case), "dtype")
-    if name is None:
-        return (Fix(type="env", name="DTYPE", new="half"),)
-    wants_wide = one.values.get("model") is not None or "bfloat16" in one.values.get("possible", "")
-    new = "bfloat16" if wants_wide else "half"
-    return (
-        Fix(
-            type="flag",
-            name=name,
-            old=value_of(case, name) or "auto",
-            new=new,
-            cost="overflow in some models",
-        ),
-    )
-
-
 def _shared_memory(case: Case, _: Said) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if case.says(r"inductor|torch[._]compile"):
@@ -475,9 +416,7 @@ def _shared_memory(case: Case, _: Said) -> tuple[Fix, ...]:
 
 _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
     "arch.no_kernel_image": _no_image,
-    "arch.quant_unsupported": _format,
     "arch.backend_gate": _gate,
-    "arch.dtype": _dtype,
     "arch.smem": _shared_memory,
 }
 _EXPLANATIONS = {

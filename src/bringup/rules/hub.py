@@ -76,12 +76,24 @@ SIGNS = (
         next_measurement="hf auth whoami; open the model's page",
     ),
     Sign(
+        kind="hub.auth",
+        pattern=re.compile(
+            r"(?:^|[\s'\"])[\w.-]+/[\w.-]+ is not a local folder and is not a valid model identifier"
+        ),
+        sure=0.65,
+        summary="the hub shows no such model: the name is wrong, or it is private and the process has no "
+        "token",
+        fixes=(Fix(type="flag", name="--model", new="the exact name on the hub, or a local folder"), _TOKEN),
+        next_measurement="open the model's page; hf auth whoami",
+    ),
+    Sign(
         kind="hub.offline",
         pattern=re.compile(
             r"LocalEntryNotFoundError|outgoing traffic has been disabled|OfflineModeIsEnabled"
             r"|(?:Error: |^)We couldn't connect to 'https://"
             r"|[Cc]annot find the requested files in the (?:disk|local) cache"
             r"|Temporary failure in name resolution|NameResolutionError"
+            r"|Max retries exceeded with url: [^\n]{0,80}(?:/resolve/|/api/models|config\.json|\.safetensors)"
         ),
         unless=_REFUSED,
         sure=0.75,
@@ -126,6 +138,7 @@ RULE = Rule(
         "connect to 'https",
         "annot find the requested files",
         "name resolution",
+        "Max retries exceeded",
         "NameResolutionError",
     ),
     read=read_signs(SIGNS),

@@ -64,8 +64,14 @@ _MESSAGES = (
         r"|failed to read (?:magic|header|key-value pairs)|(?:shard|file) \S+ (?:is )?(?:corrupt"
         r"|truncated|incomplete)\w*"
         r"|Consistency check failed: file should be of size \d+ but has size \d+"
-        r"|(?i:corrupted) (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk",
+        r"|(?i:corrupted) (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk"
+        r"|pickle data was truncated|unexpected EOF, expected \d+ more bytes"
+        r"|Unable to load weights from pytorch checkpoint file|ParseFromArray\(serialized",
         literals=(
+            "pickle data was",
+            "unexpected EOF",
+            "weights from pytorch checkpoint",
+            "ParseFromArray",
             "PytorchStreamReader failed",
             "invalid load key",
             "not fully covered",
@@ -94,6 +100,13 @@ _MESSAGES = (
         literals=("is not a valid JSON file", "JSONDecodeError"),
         summary="a JSON file of the model cannot be read",
         unless=r"torch_compile_cache|/v1/|HTTP/1",
+    ),
+    Message(
+        kind="file.corrupt",
+        sure=0.7,
+        pattern=r"(?:OSError|IOError): \[Errno 5\] Input/output error|^read error: Input/output error",
+        literals=("Input/output error",),
+        summary="a file could not be read: the disk, the network share or the mount fails",
     ),
     Message(
         kind="file.missing_shard",
@@ -131,20 +144,6 @@ _MESSAGES = (
     ),
     Message(
         kind="file.missing_shard",
-        sure=0.85,
-        pattern=r"Repo id must be in the form [^\n]*: '(?P<file>/[^']+)'"
-        r"|failed to open GGUF file '(?P<other>[^']+)' \(No such"
-        r"|does not appear to have a file named (?P<name>config\.json)",
-        literals=(
-            "Repo id must be in the form",
-            "failed to open GGUF file",
-            "does not appear to have a file named",
-        ),
-        summary="{file}{other}{name} is not there: a wrong path, or a folder that the container does not see",
-        unless=r"\d{5}-of-\d{5}\.gguf' \(No such",
-    ),
-    Message(
-        kind="file.missing_shard",
         sure=0.7,
         pattern=r"(?i:following) weights were not initialized from checkpoint: (?P<names>\{[^}]{0,400})"
         r"|[Ss]ome weights? (?:of the model )?(?:were|are) not (?:initialized|loaded) from",
@@ -171,7 +170,8 @@ _MESSAGES = (
         sure=0.93,
         pattern=r"KeyError: ['\"](?P<name>(?:[\w]+\.)*(?:layers|blocks|h|model|lm_head|experts|visual"
         r"|language_model|embed_tokens|"
-        r"transformer|mtp)\.[\w.-]+|[\w.-]+\.\w*(?:weight|bias|scale|zeros|g_idx|absmax|A_log|inv_freq)\w*)['\"]",
+        r"transformer|mtp)\.[\w.-]+|[\w.-]+\.\w*(?:weight|bias|scale|zeros|g_idx|absmax|A_log"
+        r"|inv_freq)\w*)['\"]",
         literals=("KeyError: ",),
         summary="the checkpoint holds {name}, which the model that was built has not",
         unless=r"KeyError: ['\"]" + _OTHER_NAMES,

@@ -36,13 +36,15 @@ _MESSAGES = (
     Message(
         kind="model.arch_unknown",
         sure=0.92,
-        pattern=r"(?P<model>\w+) has no (?:vLLM|SGLang) implementation and the Transformers "
+        pattern=r"(?P<model>\w+) has no (?:vLLM|SGLang|SGlang) implementation and the Transformers "
         r"implementation is not compatible"
         r"|Cannot find model module\. '?(?P<other>\w+)'? is not a registered model"
-        r"|[Uu]n(?:supported|known) (?:model )?(?:architecture"
+        r"|Transformers implementation of (?P<fourth>\w+) is not compatible with"
+        r"|[Uu]n(?:supported|known) (?:model )?(?:architectures?"
         r"|model type)(?: for AutoModelForCausalLM)?:? [`'\"]?(?P<third>(?!sm_|compute_)\w+)",
         literals=(
             "implementation is not compatible",
+            "is not compatible with",
             "Cannot find model module",
             "Unsupported model",
             "unsupported model",
@@ -53,7 +55,7 @@ _MESSAGES = (
             "Unsupported architecture",
             "unsupported architecture",
         ),
-        summary="this release has no model class {model}{other}{third}",
+        summary="this release has no model class {model}{other}{third}{fourth}",
         unless=r"unknown model architecture: '|GGUF",
     ),
     Message(
@@ -77,10 +79,64 @@ _MESSAGES = (
         sure=0.6,
         pattern=r"KeyError: '(?P<model>(?:llama|qwen|qwq|mistral|ministral|mixtral|gemma|glm|chatglm"
         r"|deepseek|phi|gpt|kimi|"
-        r"minimax|nemotron|granite|olmo|cohere|command|falcon|exaone|ernie|hunyuan|internlm|internvl|seed|step|mimo|"
-        r"ling|bailing|longcat|bert|whisper|mllama|idefics|llava|pixtral|jamba|mamba|dbrx|grok|smollm|lfm)[a-z0-9_]*)'",
+        r"minimax|nemotron|granite|olmo|cohere|command|falcon|exaone|ernie|hunyuan|internlm|internvl|seed"
+        r"|step|mimo|"
+        r"ling|bailing|longcat|bert|whisper|mllama|idefics|llava|pixtral|jamba|mamba|dbrx|grok|smollm"
+        r"|lfm)[a-z0-9_]*)'",
         literals=("KeyError: '",),
         summary="no model type {model} in what is installed",
+    ),
+    Message(
+        kind="model.arch_unknown",
+        sure=0.9,
+        pattern=r"`?rope_scaling`? must be a dictionary with (?:with )?(?:two fields"
+        r"|a minimum of two fields|keys)"
+        r"[^\n]*?(?:'(?:rope_)?type': '(?P<rope>\w+)'|$)"
+        r"|[Uu]nknown RoPE scaling type:? '?(?P<other_rope>\w+)|assert \"(?:factor"
+        r"|type)\" in (?:self\.)?rope_scaling"
+        r"|Missing required keys in `rope_(?:parameters|scaling)` for 'rope_type'='(?P<fourth_rope>\w+)'"
+        r"|`?rope_scaling`?'s type field must be one of[^\n]*got (?P<third_rope>\S+)",
+        literals=("ope_scaling", "RoPE scaling type", "`rope_parameters`"),
+        summary="the model scales its positions in a way ({rope}{other_rope}{third_rope}{fourth_rope}) that "
+        "the "
+        "installed release does"
+        " not know",
+    ),
+    Message(
+        kind="model.arch_unknown",
+        sure=0.75,
+        pattern=r"AttributeError: '(?P<model>\w+Config)' object has no attribute '(?P<field>\w+)'"
+        r"|AttributeError: module '?transformers\S* has no attribute '?(?P<other>[A-Z]\w+)"
+        r"|[Cc]annot import name '(?P<third>\w+(?:Config|ForCausalLM|ForConditionalGeneration|Processor"
+        r"|VideoProcessor))'"
+        r" from '?transformers",
+        literals=(
+            "object has no attribute",
+            "module transformers",
+            "module 'transformers",
+            "annot import name",
+        ),
+        summary="engine, transformers and model are of different times: {model}{other}{third} {field}",
+    ),
+    Message(
+        kind="model.arch_unknown",
+        sure=0.8,
+        pattern=r"KeyError: '(?P<model>\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel))'"
+        r"|Unable to find (?:a )?model class (?P<other>\w+)|[Nn]o (?:registered )?(?:model"
+        r"|TensorRT-LLM) (?:class|implementation)"
+        r" (?:found )?for (?P<third>\w+)",
+        literals=("KeyError: '", "Unable to find", "o registered", "o model class", "o TensorRT-LLM"),
+        summary="this release has no model class {model}{other}{third}",
+    ),
+    Message(
+        kind="model.trust_remote_code",
+        sure=0.85,
+        pattern=r"Failed to load the (?P<what>model config|tokenizer|processor|image processor"
+        r"|feature extractor"
+        r"|video processor)\. If the \S+ \S* ?is a custom",
+        literals=("Failed to load the ",),
+        summary="the {what} comes with code of its own, which is not run unasked, or is newer than "
+        "transformers",
     ),
     Message(
         kind="model.trust_remote_code",
@@ -121,23 +177,41 @@ _MESSAGES = (
         sure=0.88,
         pattern=r"Tokenizer class (?P<what>\w+) does not exist or is not currently imported"
         r"|(?i:unrecognized) tokenizer|Couldn't instantiate the backend tokenizer"
-        r"|'?(?P<other>\w+)'? object has no attribute '(?:all_special_tokens_extended"
-        r"|additional_special_tokens)'",
+        r"|'?(?P<other>\w+)'? (?:object )?has no attribute '?(?:all_special_tokens_extended"
+        r"|additional_special_tokens)\b"
+        r"|'(?P<third>\w*(?:Tokenizer\w*|TokenizersBackend))' object has no attribute '\w+'"
+        r"|Tokenizer\w*\.\w+\(\) got an unexpected keyword argument"
+        r"|can't set attribute '?(?:eos|pad|bos|unk)_token",
         literals=(
+            "object has no attribute",
+            "got an unexpected keyword argument",
+            "can't set attribute",
             "does not exist or is not currently imported",
             "nrecognized tokenizer",
             "the backend tokenizer",
             "special_tokens",
         ),
-        summary="the tokenizer is one that the installed release does not know: {what}{other}",
+        summary="the tokenizer is one that the installed release does not know: {what}{other}{third}",
     ),
     Message(
         kind="model.tokenizer_old",
         sure=0.7,
         pattern=r"AttributeError: 'list' object has no attribute 'keys'|(?i:unknown) (?:pre-)?tokenizer type"
         r"|Converting from (?:SentencePiece and )?Tiktoken failed"
+        r"|Unable to load (?:tokenizer model from SPM|vocabulary from file)"
+        r"|[Bb]ackend tokenizer is not correctly initialized"
+        r"|Cannot instantiate this tokenizer from a slow version"
         r"|expected value at line 1 column 1.*tokenizer",
-        literals=("'list' object has no attribute 'keys'", "Tiktoken failed", "okenizer type", "column 1"),
+        literals=(
+            "tokenizer model from SPM",
+            "vocabulary from file",
+            "ackend tokenizer is not",
+            "from a slow version",
+            "'list' object has no attribute 'keys'",
+            "Tiktoken failed",
+            "okenizer type",
+            "column 1",
+        ),
         summary="the tokenizer's files are in a form that the installed release does not read",
         unless=r"unknown pre-tokenizer",
     ),

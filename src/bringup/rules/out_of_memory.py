@@ -17,7 +17,7 @@ from bringup.planner.vllm_figures import bytes_per_logit, default_utilization
 from bringup.rules import Match, Rule
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case, CaseLine, Traceback
-from bringup.values.finding import Severity
+from bringup.values.finding import Fix, Severity
 from bringup.values.setting_names import engine_of, flag_of, value_of
 from bringup.values.start_log import Phase
 
@@ -47,16 +47,20 @@ _STEPS = (
         frames=r":(?:profile_run|determine_num_available_blocks|determine_available_memory"
         r"|profile_num_available_blocks|_profile_multimodal)$",
         words=r"processing method (?:determine_num_available_blocks|determine_available_memory)"
+        r"|\.(?:profile_run|determine_num_available_blocks|determine_available_memory)\("
         r"|in (?:profile_run|determine_num_available_blocks|determine_available_memory)\b",
         phases=(Phase.PROFILE,),
         what="in the trial run that measures what a full step needs",
     ),
     Step(
         kind="mem.graph_capture_oom",
-        frames=r":(?:capture_model|capture_one_batch_size|init_cuda_graphs|init_device_graphs|_capture_cudagraphs"
-        r"|_warmup_and_capture|_capture_generation_cuda_graphs|_run_cuda_graph_warmup|capture_graphs?|init_decode_cuda_graph|init_prefill_cuda_graph)$"
+        frames=r":(?:capture_model|capture_one_batch_size|init_cuda_graphs|init_device_graphs"
+        r"|_capture_cudagraphs"
+        r"|_warmup_and_capture|_capture_generation_cuda_graphs|_run_cuda_graph_warmup|capture_graphs?"
+        r"|init_decode_cuda_graph|init_prefill_cuda_graph)$"
         r"|(?:cuda|device)_graph_runner\.py:(?!can_run|replay|forward)",
-        words=r"cuda_graph_runner\.py|Capture (?:cuda|device) graph failed|in (?:capture_model"
+        words=r"cuda_graph_runner\.py|\.(?:capture_model|init_cuda_graphs|capture_one_batch_size)\("
+        r"|Capture (?:cuda|device) graph failed|in (?:capture_model"
         r"|capture_one_batch_size"
         r"|init_cuda_graphs)\b"
         r"|processing method capture_model",
@@ -65,23 +69,28 @@ _STEPS = (
     ),
     Step(
         kind="mem.sampler_warmup_oom",
-        frames=r":(?:_dummy_sampler_run|warmup_kernels|compile_or_warm_up_model)$|(?:^|/)sampl(?:e|ing)/.*warm",
+        frames=r":(?:_dummy_sampler_run|warmup_kernels|compile_or_warm_up_model)$|(?:^|/)sampl(?:e"
+        r"|ing)/.*warm",
         words=_SAMPLER_WORDS + r"|in (?:_dummy_sampler_run|warmup_kernels)\b",
         phases=(Phase.WARM_UP,),
         what="in the warm-up of the sampler, after the cache had taken its share",
     ),
     Step(
         kind="mem.comm_buffer_oom",
-        frames=r"custom_all_reduce\.py:|pynccl\w*\.py:|:(?:init_symm_mem|ncclCommInit\w*|init_distributed_environment)$",
+        frames=r"custom_all_reduce\.py:|pynccl\w*\.py:|:(?:init_symm_mem|ncclCommInit\w*"
+        r"|init_distributed_environment)$",
         words=r"NCCL|ncclUnhandledCudaError",
         phases=(Phase.COMMUNICATORS,),
         what="for buffers of communication between GPUs",
     ),
     Step(
         kind="mem.kv_none",
-        frames=r":(?:initialize_kv_cache\w*|_allocate_kv_cache\w*|init_memory_pool|alloc_memory_pool|_init_pools"
-        r"|initialize_from_config|allocate_gpu_cache|_create_buffers|initialize_cache)$|memory_pool\.py:|cache_engine\.py:",
-        words=r"(?:memory_pool|cache_engine)\.py|allocate (?:buffer for )?(?:kv|rs) cache"
+        frames=r":(?:initialize_kv_cache\w*|_allocate_kv_cache\w*|init_memory_pool|alloc_memory_pool"
+        r"|_init_pools"
+        r"|initialize_from_config|allocate_gpu_cache|_create_buffers|initialize_cache)$|memory_pool\.py:"
+        r"|cache_engine\.py:",
+        words=r"(?:memory_pool|cache_engine)\.py|(?:init_memory_pool|initialize_kv_cache"
+        r"|_allocate_kv_cache\w*)\(|allocate (?:buffer for )?(?:kv|rs) cache"
         r"|processing method initialize_(?:kv_)?cache"
         r"|in (?:init_memory_pool|initialize_kv_cache|_allocate_kv_cache)\b",
         phases=(Phase.KV_CACHE,),
@@ -90,24 +99,36 @@ _STEPS = (
     Step(
         kind="mem.weights_oom",
         frames=r":(?:load_model|load_weights|create_weights|process_weights_after_loading|initialize_model"
-        r"|_initialize_model|get_model|load_model_from_file|_load_weights\w*|init_torch_distributed)$|model_loader",
+        r"|_initialize_model|get_model|load_model_from_file|_load_weights\w*|init_torch_distributed)$"
+        r"|model_loader"
+        # transformers and what it loads with
+        r"|modeling_utils\.py:(?:from_pretrained|_?load_\w+)$|^accelerate/.*:(?:set_module_tensor_to_device"
+        r"|load_checkpoint\w*"
+        r"|dispatch_model)$|^safetensors/torch\.py:|torch/nn/modules/module\.py:(?:_apply|convert|cuda)$"
+        r"|^bitsandbytes/.*:(?:to|cuda|_quantize|quantize\w*)$",
         words=r"model_loader/\w+\.py|layers/(?:linear|vocab_parallel_embedding)\.py|fused_moe/layer\.py"
-        r"|processing method load_model|in (?:load_model|create_weights|process_weights_after_loading)\b"
+        r"|processing method load_model|Parameter\(torch\.empty|\.load_model\(|create_weights\("
+        r"|_initialize_model\("
+        r"|in (?:load_model|create_weights|process_weights_after_loading)\b"
         r"|error loading model|allocating [\d.]+ MiB on device|allocate (?:backend|CUDA\d* ?\w*) buffer",
         phases=(Phase.ARGUMENTS, Phase.DEVICE, Phase.WEIGHTS),
         what="while weights were allocated or loaded",
     ),
     Step(
         kind="mem.runtime_oom",
-        frames=r":(?:execute_model|forward_batch_generation|run_batch|event_loop_\w+|run_busy_loop|forward_extend"
-        r"|forward_decode|step|execute_method)$",
+        frames=r":(?:execute_model|forward_batch_generation|run_batch|event_loop_\w+|run_busy_loop"
+        r"|forward_extend"
+        r"|forward_decode|step|execute_method)$|generation/utils\.py:\w+$",
         words=r"processing method execute_model|Scheduler hit an exception|(?i:decode) out of memory"
         r"|(?i:prefill) out of memory"
-        r"|launch_slot_|update_slots|compute (?:pp |tg )?buffers",
+        r"|launch_slot_|update_slots|compute (?:pp |tg )?buffers|forward_batch_generation\(|\.run_batch\("
+        r"|\"POST /(?:v1|generate)|Avg prompt throughput|(?:Prefill|Decode) batch[. ,]"
+        r"|Running: [1-9]\d* reqs",
         phases=(Phase.HTTP_UP, Phase.SERVING),
         what="while requests were served",
     ),
 )
+_ORDER = tuple(Phase)
 _BY_KIND = {step.kind: step for step in _STEPS}
 _KV_IS_THERE = (
     r"Available KV cache memory|GPU KV cache size|# GPU blocks|Graph capturing finished|Capturing CUDA graphs"
@@ -122,6 +143,11 @@ _TRIES_AGAIN = re.compile(
 _OLDEST = (0, 0, 0)
 _FOREIGN = 2 * GIB  # what other processes hold above this is not contexts of the same engine
 _DUMMY_REQUESTS = re.compile(_SAMPLER_WORDS + r" with (\d+) dummy requests")
+_LARGEST_TENSOR = 16 * GIB  # above it a part of one step: the experts of a layer, cut, are smaller than this
+_OF_HOST = re.compile(
+    r"\bCPU(?:_\w+)? (?:\w+ )?buffer|\bcpu_buffer_type|failed to allocate buffer of size|^Killed"
+)
+_BYTES = re.compile(r"size (\d{4,})")
 _SHARE = re.compile(r"GPU memory utilization is \((0?\.\d+),")
 
 
@@ -135,10 +161,12 @@ def read(case: Case) -> tuple[Match, ...]:
     ]
     if not lines:
         return _retried(case)
+    if _OF_HOST.search(lines[0].text) and not case.says(_LLAMA_CPP[0][0].pattern):
+        return (_of_host(case, lines),)
     figures = _figures(lines)
     decided = _decide(case, lines)
     if decided is None:
-        return tuple(_match(case, step, lines, figures, sure) for step, sure in _guesses(case))
+        return tuple(_match(case, step, lines, figures, sure) for step, sure in _guesses(case, figures))
     step, sure = decided
     found = [_match(case, step, lines, figures, sure)]
     if _is_taken(figures, step):
@@ -181,12 +209,17 @@ def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
         return by_words, 0.88
     if any(_SERVING_LOGGER.search(line.raw) for line in lines):
         return _BY_KIND["mem.runtime_oom"], 0.8
-    for line in lines:
-        phase = line.phase
-        for step in _STEPS:
-            if phase is not None and phase in step.phases:
-                return (_BY_KIND["mem.runtime_oom"] if _serves(case, step) else step), 0.6
+    phase = _reached(case, lines[0])
+    for step in _STEPS:
+        if phase is not None and phase in step.phases:
+            return (_BY_KIND["mem.runtime_oom"] if _serves(case, step) else step), 0.6
     return (_BY_KIND["mem.runtime_oom"], 0.6) if case.is_ready else None
+
+
+def _reached(case: Case, failed: CaseLine) -> Phase | None:
+    """How far the start had come: ranks are not in step, and collectors repeat older lines later."""
+    seen = [line.phase for line in case.lines if line.number <= failed.number and line.phase is not None]
+    return max(seen, key=_ORDER.index, default=None)
 
 
 def _serves(case: Case, step: Step) -> bool:
@@ -229,9 +262,13 @@ def _by_words(case: Case, lines: list[CaseLine]) -> Step | None:
     return None
 
 
-def _guesses(case: Case) -> Iterator[tuple[Step, float]]:
+def _guesses(case: Case, figures: OutOfMemory) -> Iterator[tuple[Step, float]]:
     """With no frame, word or phase: the steps in the order of how often they are it."""
     order: Iterable[str] = ("mem.weights_oom", "mem.runtime_oom", "mem.profile_oom")
+    if (figures.requested or 0) > _LARGEST_TENSOR:
+        order = ("mem.runtime_oom", "mem.profile_oom", "mem.weights_oom")
+    if figures.graph_pools:  # PyTorch names them only where graphs were recorded
+        order = ("mem.runtime_oom", "mem.graph_capture_oom")
     if case.says(r"logits\.sort|topk_topp|apply_top_k_top_p"):
         order = ("mem.sampler_warmup_oom", *order)
     if engine_of(case) == "llama_cpp":
@@ -331,9 +368,42 @@ def _share(case: Case) -> float | None:
     return default_utilization(read_version(case.version) or NEWEST)
 
 
+def _of_host(case: Case, lines: list[CaseLine]) -> Match:
+    """A buffer in the machine's own memory: what GPUs hold does not matter."""
+    found = next((found for line in lines if (found := _BYTES.search(line.text))), None)
+    size = f" of {bytes_text(int(found[1]))}" if found else ""
+    return Match(
+        kind="host.ram_oom",
+        sure=0.85,
+        lines=tuple(lines[:6]),
+        summary=f"a buffer{size} in the host's memory could not be allocated",
+        explanation="Layers that are not on a GPU, and their cache, lie in the host's memory.",
+        fixes=(
+            Fix(
+                type="hardware",
+                name="host RAM / swap",
+                new="more than the part of the model that is not on GPUs",
+            ),
+            Fix(
+                type="flag",
+                name="--n-gpu-layers",
+                old=case.flags.get("--n-gpu-layers"),
+                new="more, as GPUs allow",
+            ),
+            Fix(
+                type="flag",
+                name="--ctx-size",
+                old=case.flags.get("--ctx-size"),
+                new="smaller",
+                cost="shorter requests",
+            ),
+        ),
+        next_measurement="free -g; ulimit -v; cat /sys/fs/cgroup/memory.max",
+    )
+
+
 def _whose(lines: list[CaseLine]) -> str:
-    is_host = any("CPU buffer" in line.text or "CPU_" in line.text for line in lines)
-    return "memory of the host" if is_host else "GPU memory"
+    return "memory of the host" if any(_OF_HOST.search(line.text) for line in lines) else "GPU memory"
 
 
 def _numbers(figures: OutOfMemory) -> str:
@@ -358,7 +428,7 @@ def _explanation(figures: OutOfMemory, sure: float) -> str:
 
 
 RULE = Rule(
-    kinds=(*_BY_KIND, "mem.startup_free_low"),
+    kinds=(*_BY_KIND, "mem.startup_free_low", "host.ram_oom"),
     title="out of GPU memory",
     literals=(
         "ggml_gallocr_reserve_n",

@@ -71,6 +71,25 @@ _MESSAGES = (
         summary="the GPUs of a node cannot be shared out in groups of that size",
     ),
     Message(
+        kind="shard.heads",
+        sure=0.88,
+        pattern=r"[Nn]umber of (?:hidden )?layers \((?P<layers>\d+)\) must be divisible by (?:the"
+        r" )?pipeline[ _]parallel"
+        r"[ _]size \((?P<stages>\d+)\)"
+        r"|Tensor parallel size (?P<parts>\d+) is greater than the number of experts (?P<experts>\d+)",
+        literals=("must be divisible by", "greater than the number of experts"),
+        summary="{layers}{experts} layers or experts cannot be shared out over {stages}{parts}",
+    ),
+    Message(
+        kind="shard.quant_block",
+        sure=0.75,
+        pattern=r"assert \(?\w+\.shape\[0\] % (?P<block>16) == 0 and \w+\.shape\[1\] % 16 == 0"
+        r"|in features size is not multiple of (?P<multiple>16)|[Tt]railing dimension of mat\d (?:to"
+        r"|must) be divisible by (?P<unit>16)",
+        literals=("% 16 == 0", "is not multiple of 16", "railing dimension of mat"),
+        summary="each GPU would get a part of an FP8 matrix that is no multiple of {block}{unit}{multiple}",
+    ),
+    Message(
         kind="shard.quant_block",
         sure=0.96,
         pattern=r"(?:(?:output|input)_size\w*(?: of (?P<of>.{1,40}?) weight)?|output_partition_size"
@@ -109,19 +128,37 @@ _MESSAGES = (
     Message(
         kind="shard.quant_group",
         sure=0.95,
-        pattern=r"(?P<what>(?:out|in)put_size_per_partition) ?= ?(?P<part>\d+) is not divisible by"
-        r"\s+(?P<unit>min_thread_[nk]|group_size|tile\w*) ?= ?(?P<block>\d+)",
-        literals=("_size_per_partition",),
+        pattern=r"(?P<what>(?:out|in)put_size(?:_per_partition)?) ?= ?(?P<part>\d+) is not divisible by"
+        r"\s+(?P<unit>min_thread_[nk]|min_[nk]_threads|group_size|pack_factor|tile\w*) ?= ?(?P<block>\d+)",
+        literals=("_size_per_partition", "put_size ="),
         summary="each GPU would get {part}, not a multiple of {unit} = {block}",
     ),
     Message(
         kind="shard.quant_group",
         sure=0.9,
-        pattern=r"size_[kn](?: ?= ?(?P<part>\d+))? (?:must|is not) (?:be )?divisible by"
-        r" (?P<unit>BLOCK_SIZE_[KN]|tile_[kn]_size|\w+)(?: ?= ?(?P<block>\d+))?"
-        r"|Invalid thread config: thread_m_blocks|(?:group_size|group size"
+        pattern=r"(?:size_[kn]|b_q_weight\.size\(\d\)"
+        r"|intermediate_size_per_partition)(?: ?=? ?(?P<part>\d+))? (?:must|is not)"
+        r" (?:be )?divisible by (?P<unit>BLOCK_SIZE_[KN]|tile_[kn]_size"
+        r"|[a-zA-Z]\w*)?(?: ?=? ?(?P<block>\d+))?"
+        r"|Shape mismatch: b_q_weight\.size\(0\) = \d+, size_k = (?P<size>\d+), (?P<tile>tile_size) = \d+"
+        r"|assert \S*(?:intermediate|size_per_partition|hidden_size\w*|input_size\w*)\S* % \S+ == 0"
+        r"|intermediate_size_per_partition % \d+ == 0"
+        r"|cannot implement due to: [^\n]*(?:divid|divisib|multiple of)"
+        r"|[Ii]ntermediate size per partition must be (?:a multiple of|divisible by)"
+        r"|Invalid thread config: thread_[mkn]|(?:group_size|group size"
         r"|pack_factor)\D{0,40}(?:not divisible|divide)",
-        literals=("divisible by", "Invalid thread config", "group_size", "group size", "pack_factor"),
+        literals=(
+            "divisible by",
+            "Invalid thread config",
+            "group_size",
+            "group size",
+            "pack_factor",
+            "b_q_weight.size(0)",
+            "per_partition % ",
+            " == 0",
+            "size per partition must be",
+            "cannot implement due to",
+        ),
         summary="the part of one GPU does not fit the kernel's groups ({unit})",
         unless=r"weight quantization block",
     ),
@@ -199,8 +236,10 @@ def _fewer_gpus(case: Case, new: int | None, old: int | None) -> tuple[Fix, ...]
 
 def _heads(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case)
-    cuts = one.count("cuts") or tensor_parallel_of(case, engine)
-    heads = one.count("heads") or case.shape.heads
+    if one.values.get("stages"):
+        return _stages(engine, one)
+    cuts = one.count("cuts") or one.count("parts") or tensor_parallel_of(case, engine)
+    heads = one.count("experts") or one.count("heads") or case.shape.heads
     if heads is None or cuts is None:
         fewer = 1 << max(0, (cuts or 2).bit_length() - 1) if cuts else None
         fewer = fewer // 2 if fewer is not None and fewer == cuts else fewer
@@ -218,6 +257,15 @@ def _heads(case: Case, one: Said) -> tuple[Fix, ...]:
                 cost=f"with {fewer} GPUs per stage: a single request is no faster")
         )  # fmt: skip
     return (*fixes, _fewer_devices(cuts, fewer))
+
+
+def _stages(engine: str | None, one: Said) -> tuple[Fix, ...]:
+    layers, stages = one.count("layers") or 1, one.count("stages") or 1
+    name = flag_of(engine, "pipeline_parallel") or "--pipeline-parallel-size"
+    fits = divisors(layers, stages - 1)[0] if stages > 1 else 1
+    return (
+        Fix(type="flag", name=name, old=str(stages), new=str(fits), cost="fewer GPUs, or more per stage"),
+    )
 
 
 def _fewer_devices(cuts: int | None, fewer: int | None) -> Fix:
