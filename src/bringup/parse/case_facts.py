@@ -12,6 +12,7 @@ _SPELLINGS: dict[str, dict[str, str]] = {
         "tensorrt_llm": "--tp_size",
     },
     "port": {"vllm": "--port", "ollama": "OLLAMA_HOST"},
+    "host": {"vllm": "--host", "ollama": "OLLAMA_HOST"},
     "custom all-reduce off": {"vllm": "--disable-custom-all-reduce"},
     "graphs off": {"vllm": "--enforce-eager", "sglang": "--disable-cuda-graph"},
     "tool parser": {"vllm": "--tool-call-parser", "llama_cpp": "--jinja"},

@@ -5,9 +5,10 @@ lines with one of them (and tracebacks) reach the rules.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from bringup.parse.log_message import Message, Said, surest, with_frames
 from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Fix, Severity
 
@@ -63,6 +64,7 @@ class Sign:
 
 
 MOST_QUOTED = 6
+_UNTOLD = re.compile(r" \([^()]*\?\)")  # what a summary says in brackets of a value that was not named
 
 
 def read_signs(signs: tuple[Sign, ...]) -> Callable[[Case], tuple[Match, ...]]:
@@ -77,6 +79,45 @@ def read_signs(signs: tuple[Sign, ...]) -> Callable[[Case], tuple[Match, ...]]:
         return tuple(best.values())
 
     return read
+
+
+def read_messages(
+    messages: tuple[Message, ...],
+    fixes: Mapping[str, Callable[[Case, Said], tuple[Fix, ...]]],
+    *,
+    explain: Callable[[Said], str] = lambda _: "",
+    next_measurements: Mapping[str, str] | None = None,
+    holds: Callable[[Case, Said], bool] = lambda _, __: True,
+    notes: frozenset[str] = frozenset(),
+) -> Callable[[Case], tuple[Match, ...]]:
+    """The reader of a table of messages whose cures are computed by kind.
+
+    `holds` says whether what a message needs beside itself is there; kinds in `notes` break nothing.
+    """
+    then = next_measurements or {}
+
+    def read(case: Case) -> tuple[Match, ...]:
+        return tuple(
+            Match(
+                kind=one.message.kind,
+                sure=one.message.sure,
+                lines=with_frames(case, one.lines),
+                summary=_without_unknowns(one.summary),
+                explanation=explain(one),
+                fixes=fixes[one.message.kind](case, one),
+                next_measurement=then.get(one.message.kind, ""),
+                severity=Severity.NOTE if one.message.kind in notes else Severity.FAILURE,
+            )
+            for one in surest(case, messages)
+            if holds(case, one)
+        )
+
+    return read
+
+
+def _without_unknowns(summary: str) -> str:
+    """A summary without the question marks of groups that did not take part."""
+    return re.sub(r"(?<=\S)\s*\?+", "", re.sub(r"\?+(?=[^\s?:,.;)\]])", "", summary)).strip()
 
 
 def match_of(sign: Sign, case: Case) -> Match | None:
@@ -94,7 +135,7 @@ def match_of(sign: Sign, case: Case) -> Match | None:
         kind=sign.kind,
         sure=sign.sure,
         lines=_different([line for line, _ in found] + beside),
-        summary=sign.summary.format(**words),
+        summary=_UNTOLD.sub("", sign.summary.format(**words)),
         explanation=sign.explanation.format(**words),
         fixes=sign.fixes(case, found[0][1]) if callable(sign.fixes) else sign.fixes,
         next_measurement=sign.next_measurement.format(**words),

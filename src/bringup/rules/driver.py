@@ -1,8 +1,8 @@
-"""The driver, its libraries and its device files: no GPU reaches the engine.
+"""The driver, its libraries and its device files: they do not fit together or cannot be opened.
 
 Seen in: CUDA error texts of `cudaGetErrorString` (35, 100, 304, 802, 803, 804, 999), NVML's error strings,
-`torch/cuda/__init__.py`, vLLM 0.6 to 0.32 `platforms/__init__.py`, SGLang `srt/utils`, the NVIDIA container
-toolkit, llama.cpp `ggml-cuda.cu`, Ollama `discover/`.
+`torch/cuda/__init__.py`, SGLang `srt/utils`, the NVIDIA container toolkit, llama.cpp
+`ggml-cuda.cu`, Ollama `discover/`.
 """
 
 import re
@@ -11,7 +11,6 @@ from bringup.rules import Rule, Sign, read_signs
 from bringup.values.case import Case
 from bringup.values.finding import Fix, Severity
 
-_RAY = re.compile(r"\bray\b|\(_?[A-Z]\w+ pid=\d+|ray\.|raylet", re.IGNORECASE)
 _CC = re.compile(
     r"[Cc]onfidential|conf-compute|\bCC mode|SPDM|spdm|[Cc]onfCompute|kfsp\w+|Ready state: not-ready"
 )
@@ -29,28 +28,6 @@ def _fix(
     type_: str, name: str, new: str, *, old: str | None = None, cost: str = "", kind: str = "cure"
 ) -> Fix:
     return Fix(type=type_, name=name, old=old, new=new, kind=kind, cost=cost)
-
-
-def _no_device(case: Case, _found: re.Match[str]) -> tuple[Fix, ...]:
-    docker = _fix("flag", "docker --gpus", "all", cost="needs nvidia-container-toolkit on the host")
-    toolkit = _fix(
-        "package", "nvidia-container-toolkit", "install and `nvidia-ctk runtime configure`, restart docker"
-    )
-    visible = _fix(
-        "env", "CUDA_VISIBLE_DEVICES", "the cards' indices, or unset", old="empty or of other cards"
-    )
-    if not any(_RAY.search(line.text + line.raw) for line in case.lines):
-        return docker, toolkit, visible
-    ray = _fix(
-        "env", "num_gpus for the actor", "1", old="0", cost="the actor that builds the engine holds a GPU"
-    )
-    bundles = _fix("env", "ray placement", "a placement group with one bundle of one GPU per rank")
-    return (
-        ray,
-        bundles,
-        _fix("package", "vllm", "0.8 or newer: it asks for CUDA in the workers only"),
-        docker,
-    )
 
 
 def _mismatch(case: Case, _found: re.Match[str]) -> tuple[Fix, ...]:
@@ -138,7 +115,8 @@ SIGNS = (
         kind="drv.fabric_802",
         pattern=re.compile(
             r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady"
-            r"|CUDA [Ee]rror:? 802"
+            r"|CUDA [Ee]rror:? 802|cuInit\b.{1,24}\b802\b"
+            r"|[Ff]abric ?[Mm]anager\b.*(?:don't match with driver version|doesn't match)"
             r"|Fabric State\s*:\s*In Progress|^\s*State\s+: In Progress"
         ),
         unless=_CC,
@@ -220,7 +198,7 @@ SIGNS = (
         kind="drv.compat_lib",
         pattern=re.compile(
             r"forward compatibility was attempted on non supported HW|COMPAT_NOT_SUPPORTED_ON_DEVICE"
-            r"|(?:CUDA )?[Ee]rror:? 804\b"
+            r"|cudaErrorCompatNotSupported|cuInit\b.{1,24}\b804\b|(?:CUDA )?[Ee]rror:? 804\b"
         ),
         unless=re.compile(r"system not yet initialized"),
         sure=0.95,
@@ -234,7 +212,7 @@ SIGNS = (
         kind="drv.compat_lib",
         pattern=re.compile(
             r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
-            r"|(?:CUDA )?[Ee]rror:? 803\b"
+            r"|cudaErrorSystemDriverMismatch|cuInit\b.{1,30}\b803\b|(?:CUDA )?[Ee]rror:? 803\b"
         ),
         sure=0.95,
         summary="CUDA error 803: the libcuda in the path is not the driver's own",
@@ -257,7 +235,10 @@ SIGNS = (
             r"NVIDIA driver on your system is too old \(found version (?P<found>\d+)\)"
             r"|CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver"
             r"|requirement error: unsatisfied condition: (?:cuda|driver)>=?(?P<needs>[\d.]+)"
-            r"|provided PTX was compiled with an unsupported toolchain"
+            r"|provided PTX was compiled with an unsupported toolchain|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+            r"|cudaErrorUnsupportedPtxVersion|cuda driver library init failure: 35\b"
+            r"|This container was built for (?:NVIDIA )?Driver Release (?P<wants>[\d.]+) or later"
+            r"|CUDA Driver version found is \d+\. Minimum requirement|CUDA driver error: API version too old"
         ),
         sure=0.9,
         summary="the driver is older than the CUDA that the engine was built with (found {found})",
@@ -268,6 +249,7 @@ SIGNS = (
         kind="drv.nvml_mismatch",
         pattern=re.compile(
             r"[Dd]river/library version mismatch|API mismatch: the client|NVML_ERROR_LIB_RM_VERSION_MISMATCH"
+            r"|NVML/RM version mismatch|NVMLError_LibRmVersionMismatch"
         ),
         beside=re.compile(
             r"Kernel Module +\d{3}|NVML library version|unattended-upgrade|^Upgrade: .*nvidia|^ii  \S*nvidia"
@@ -284,6 +266,7 @@ SIGNS = (
         kind="drv.nvml_cgroup",
         pattern=re.compile(
             r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown|Can't initialize NVML.*Unknown"
+            r"|NVMLError_NoPermission: |Failed to initialize NVML: Insufficient Permissions"
         ),
         sure=0.92,
         summary="the container has lost its access to the cards",
@@ -295,55 +278,14 @@ SIGNS = (
         "grep nvidia",
     ),
     Sign(
-        kind="drv.no_device",
-        pattern=re.compile(
-            r"No (?:CUDA|HIP) GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
-            r"|Failed to infer device type"
-            r"|Found no NVIDIA driver on your system"
-            r"|could not select device driver .* with capabilities: \[\[gpu"
-            r"|No accelerator \(CUDA.*is available|Torch not compiled with CUDA enabled"
-        ),
-        beside=re.compile(r"No platform detected|UnspecifiedPlatform"),
-        unless=re.compile(
-            r"[Dd]river/library version mismatch|Failed to initialize NVML|Error 80[234]|[Ee]rror 999"
-        ),
-        sure=0.92,
-        summary="no GPU reaches this process",
-        explanation="The cards may be fine: the container was started without them, CUDA_VISIBLE_DEVICES is "
-        "empty, or "
-        "Ray gave this actor none.",
-        fixes=_no_device,
-        next_measurement="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; docker inspect CONTAINER | grep -A5 "
-        "DeviceRequests",
-    ),
-    Sign(
-        kind="drv.no_device",
-        pattern=re.compile(
-            r"NVIDIA-SMI has failed because it couldn't communicate|nvml error: driver not loaded"
-            r"|initialization error: load library failed: libnvidia-ml\.so"
-        ),
-        sure=0.85,
-        summary="the NVIDIA driver is not loaded",
-        fixes=_no_device,
-        next_measurement="lsmod | grep nvidia; dmesg | grep NVRM; dkms status",
-    ),
-    Sign(
-        kind="drv.no_device",  # a launcher without a card of its own prints it as well
-        pattern=re.compile(r"No platform detected, vLLM is running on UnspecifiedPlatform"),
-        sure=0.3,
-        summary="the launching process sees no GPU",
-        fixes=_no_device,
-        next_measurement="nvidia-smi -L in the process's container",
-        severity=Severity.WARNING,
-    ),
-    Sign(
         kind="drv.uvm",
         pattern=re.compile(
             r"CUDA unknown error - this may be due to an incorrectly set up environment|[Ee]rror:? 999\b"
-            r"|cuInit\b.{1,24}\b999"
+            r"|cuInit\b.{1,24}\b999|ggml_cuda_init: failed to initialize CUDA: unknown error"
+            r"|cuda driver library (?:init failure|failed to get device context):? 999"
             r"|CUDA_ERROR_UNKNOWN\b|cudaErrorUnknown|CUDA_ERROR_OPERATING_SYSTEM"
             r"|OS call failed or operation not supported on this OS"
-            r"|nvidia[-_]uvm.*(?:not found|No such|missing|FATAL)"
+            r"|nvidia[-_]uvm.*(?:not found|[Nn]o such|missing|FATAL)"
         ),
         sure=0.9,
         summary="CUDA cannot open the driver's unified-memory device (/dev/nvidia-uvm)",
@@ -381,6 +323,31 @@ SIGNS = (
         severity=Severity.WARNING,
     ),
     Sign(
+        kind="gpu.exclusive",
+        pattern=re.compile(
+            r"CUDA-capable device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable"
+        ),
+        unless=re.compile(r"NVRM: Xid"),
+        sure=0.88,
+        summary="the card takes no further process: its compute mode is exclusive, or it is in a bad state",
+        fixes=(
+            _fix("hardware", "nvidia-smi -c", "DEFAULT", old="EXCLUSIVE_PROCESS"),
+            _fix("service", "the process that holds the card", "end it: fuser -v /dev/nvidia*"),
+        ),
+        next_measurement="nvidia-smi --query-gpu=compute_mode --format=csv; fuser -v /dev/nvidia*",
+    ),
+    Sign(
+        kind="drv.mps",
+        pattern=re.compile(r"MPS client failed to connect|cudaErrorMps\w+|CUDA_ERROR_MPS_\w+"),
+        sure=0.93,
+        summary="CUDA's multi-process service is asked for and does not answer",
+        fixes=(
+            _fix("service", "nvidia-cuda-mps-control -d", "started by the same user, before the engine"),
+            _fix("env", "CUDA_MPS_PIPE_DIRECTORY", "the daemon's own, in the container too"),
+        ),
+        next_measurement="echo get_server_list | nvidia-cuda-mps-control",
+    ),
+    Sign(
         kind="drv.vgpu",
         pattern=re.compile(r"cudaDeviceGetDefaultMemPool|cuDeviceGetDefaultMemPool"),
         sure=0.85,
@@ -400,6 +367,20 @@ RULE = Rule(
         "system not yet initialized",
         "SYSTEM_NOT_READY",
         "SystemNotReady",
+        "abric manager",
+        "abric Manager",
+        "code 80",
+        "CompatNotSupported",
+        "SystemDriverMismatch",
+        "UNSUPPORTED_PTX_VERSION",
+        "UnsupportedPtxVersion",
+        "driver library init failure",
+        "driver library failed to get",
+        "container was built for",
+        "CUDA Driver version found",
+        "API version too old",
+        "LibRmVersionMismatch",
+        "failed to initialize CUDA",
         "rror 80",
         "rror: 80",
         "Fabric State",
@@ -426,9 +407,6 @@ RULE = Rule(
         "InsufficientDriver",
         "unsatisfied condition",
         "unsupported toolchain",
-        "No HIP GPUs",
-        "driver not loaded",
-        "load library failed: libnvidia-ml",
         "version mismatch",
         "API mismatch",
         "VERSION_MISMATCH",
@@ -438,15 +416,6 @@ RULE = Rule(
         "Upgrade: ",
         "ii  nvidia",
         "ii  libnvidia",
-        "No CUDA GPUs",
-        "no CUDA-capable",
-        "ERROR_NO_DEVICE",
-        "infer device type",
-        "could not select device driver",
-        "No accelerator",
-        "not compiled with CUDA",
-        "No platform detected",
-        "NVIDIA-SMI has failed",
         "CUDA unknown error",
         "rror 999",
         "rror: 999",
@@ -459,6 +428,11 @@ RULE = Rule(
         "nvidia_uvm",
         "no compatible GPUs",
         "GetDefaultMemPool",
+        "busy or unavailable",
+        "DevicesUnavailable",
+        "MPS client failed",
+        "cudaErrorMps",
+        "CUDA_ERROR_MPS_",
     ),
     read=read_signs(SIGNS),
     meaning="CUDA or NVML cannot reach a card that may be in perfect order.",
@@ -466,7 +440,7 @@ RULE = Rule(
     "unified-memory "
     "device. NVML `Unknown Error` only in a container is its control group; `version mismatch` is a package "
     "update. "
-    "`No CUDA GPUs` without any of these is a process that was given none.",
+    "No card at all without any of these is `drv.no_device`.",
     cure="By kind: fabric manager, driver or image version, reboot, device files and links, `--gpus all`, "
     "Ray resources.",
     source="CUDA runtime error texts; NVML error strings; torch/cuda/__init__.py; vllm/config (Failed to "

@@ -8,7 +8,7 @@ own request handling.
 import re
 
 from bringup.parse.case_facts import spelled
-from bringup.rules import Rule, Sign, read_signs
+from bringup.rules import Match, Rule, Sign, read_signs
 from bringup.values.case import Case
 from bringup.values.finding import Fix, Severity
 
@@ -50,6 +50,10 @@ def _watchdog(case: Case, found: re.Match[str]) -> tuple[Fix, ...]:
 
 
 def _longer(case: Case, _found: re.Match[str]) -> tuple[Fix, ...]:
+    return _limits(case)
+
+
+def _limits(case: Case) -> tuple[Fix, ...]:
     if case.engine == "sglang":
         return (_fix("flag", "--watchdog-timeout", "1800", old="300", cost="a real hang is seen later"),)
     return (
@@ -69,7 +73,10 @@ SIGNS = (
             r"|CUDA error: (?:misaligned address|unspecified launch failure"
             r"|device-side assert triggered)|Cuda failure 700"
             r"|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress|cudaErrorLaunchFailure"
-            r"|CUDA_ERROR_LAUNCH_FAILED|Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_\w*FAULT"
+            r"|CUDA_ERROR_LAUNCH_FAILED|Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_(?!OUT_OF)\w+"
+            r"|Triton Error \[CUDA\]: misaligned address"
+            r"|HW Exception by GPU node-\d+|cudaErrorAssert|cudaErrorMisalignedAddress"
+            r"|block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion"
         ),
         unless=_XID,
         sure=0.75,
@@ -82,7 +89,7 @@ SIGNS = (
     ),
     Sign(
         kind="engine.timeout",
-        pattern=re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(?P<limit>[\d.]+)"),
+        pattern=re.compile(r"[Ww]atchdog timeout \(self\.watchdog_timeout=(?P<limit>[\d.]+)"),
         beside=_JIT,
         sure=0.65,
         summary="a step took longer than SGLang's watchdog allows ({limit} s)",
@@ -98,7 +105,8 @@ SIGNS = (
             r"RPC call to (?P<call>\w+) timed out|execute_model.*timed out|Engine iteration timed out"
             r"|AsyncEngineDeadError.*timed out"
             r"|TimeoutError: RPC call|sample_tokens.*timed out|cancelled while waiting for a reply"
-            r"|Timed out waiting for.*(?:reply|response) from"
+            r"|Timed out waiting for.*(?:reply|response) from|RayChannelTimeoutError"
+            r"|ray\.exceptions\.GetTimeoutError"
         ),
         sure=0.6,
         summary="a worker did not answer in time",
@@ -106,6 +114,21 @@ SIGNS = (
         "of a worker.",
         fixes=_longer,
         next_measurement="py-spy dump --pid of each worker; the earliest error of any rank",
+    ),
+    Sign(
+        kind="engine.timeout",
+        pattern=re.compile(
+            r"the launch timed out and was terminated|cudaErrorLaunchTimeout|CUDA_ERROR_LAUNCH_TIMEOUT"
+        ),
+        sure=0.8,
+        summary="a kernel ran longer than the driver lets one run on a card with a display",
+        explanation="Only cards that drive a display have this limit; it is also what a hanging kernel "
+        "gives.",
+        fixes=lambda case, _found: (
+            _fix("hardware", "display", "on another card, or no X server on this one", kind="cure"),
+            _fix("flag", spelled(case, "graphs off"), "True", cost="slower decoding"),
+        ),
+        next_measurement="nvidia-smi --query-gpu=display_active --format=csv; journalctl -k | grep Xid",
     ),
     Sign(
         kind="engine.timeout",
@@ -129,6 +152,26 @@ SIGNS = (
         next_measurement="py-spy dump --pid of each scheduler; whether `Prefill batch` lines go on; "
         "nvidia-smi power over 10 s",
         severity=Severity.WARNING,
+    ),
+    Sign(
+        kind="arch.dtype",
+        pattern=re.compile(r"CUBLAS_STATUS_(?:NOT_SUPPORTED .*CUDA_R_16BF|ARCH_MISMATCH)"),
+        sure=0.8,
+        summary="cuBLAS has no product in this number format for this card",
+        fixes=(_fix("flag", "--dtype", "half", old="bfloat16", kind="cure"),),
+        next_measurement="nvidia-smi --query-gpu=name,compute_cap --format=csv  # bfloat16 needs 8.0",
+    ),
+    Sign(
+        kind="pkg.abi",
+        pattern=re.compile(r"CUBLAS_STATUS_INVALID_VALUE when calling"),
+        sure=0.55,
+        summary="cuBLAS refuses its arguments: mostly another cuBLAS than PyTorch's is loaded",
+        explanation="A toolkit's folder in LD_LIBRARY_PATH stands before PyTorch's own libraries.",
+        fixes=(
+            _fix("env", "LD_LIBRARY_PATH", "without the toolkit's folders", kind="cure"),
+            _fix("package", "nvidia-cublas-cu12", "the version that PyTorch pins", kind="cure"),
+        ),
+        next_measurement="grep -m3 cublas /proc/PID/maps",
     ),
     Sign(
         kind="engine.bug_request",
@@ -161,11 +204,76 @@ SIGNS = (
     ),
 )
 
+_PYTHON = re.compile(
+    r"^(?:\w+\.)*(?:ValueError|KeyError|IndexError|AttributeError|AssertionError|TypeError"
+    r"|NotImplementedError"
+    r"|ZeroDivisionError|UnboundLocalError|OverflowError|RecursionError|pydantic_core\S*ValidationError)\b"
+)
+_DEEPER = re.compile(r"CUDA|NCCL|HIP|[Oo]ut of memory|timed out|[Tt]imeout")
+_STEPS = r":(?:run_busy_loop|event_loop_\w+|_process_engine_step|run_engine_loop)$"
+_WAITS = r"shm_broadcast\.py:acquire_(?:read|write)$|multiproc_executor\.py:(?:get_response|collective_rpc)$"
+
+
+def _loop(case: Case) -> tuple[Match, ...]:
+    """A traceback out of the loop that serves: the engine's own error, or a worker that did not answer."""
+    for trace in case.tracebacks:
+        if trace.error is None or not trace.frames:
+            continue
+        text = trace.error.text.strip()
+        if re.match(r"(?:\w+\.)*TimeoutError\b", text) and trace.passes(_WAITS):
+            return (
+                Match(
+                    kind="engine.timeout",
+                    sure=0.6,
+                    lines=(trace.error,),
+                    summary="a worker did not answer in time",
+                    explanation="Look for the rank that stands still, or for an earlier error of a worker.",
+                    fixes=_limits(case),
+                    next_measurement="py-spy dump --pid of each worker; the earliest error of any rank",
+                ),
+            )
+        if _PYTHON.search(text) and not _DEEPER.search(text) and trace.passes(_STEPS):
+            where = trace.innermost
+            return (
+                Match(
+                    kind="engine.bug_request",
+                    sure=0.5,
+                    lines=(trace.error,),
+                    summary="an error of the engine's own code ended its loop"
+                    + (f": {where.file}, {where.function}" if where else ""),
+                    explanation="It served, or was about to: a request, or a feature that is on, leads "
+                    "there.",
+                    fixes=(_fix("package", "the engine", "newer", kind="cure"),),
+                    next_measurement="the request that was running when it died, sent alone",
+                ),
+            )
+    return ()
+
+
+_TOLD = read_signs(SIGNS)
+
 RULE = Rule(
     kinds=("engine.illegal_access", "engine.timeout", "engine.bug_request"),
     title="a running engine that dies or stands still",
     literals=(
         "illegal memory access",
+        "atchdog timeout",
+        "the launch timed out",
+        "ErrorLaunchTimeout",
+        "ERROR_LAUNCH_TIMEOUT",
+        "misaligned",
+        "CUBLAS_STATUS_",
+        "HW Exception by GPU",
+        "HSA_STATUS_ERROR_",
+        "cudaErrorAssert",
+        "cudaErrorMisaligned",
+        "] Assertion",
+        "RayChannelTimeoutError",
+        "GetTimeoutError",
+        "run_busy_loop",
+        "event_loop_",
+        "acquire_read",
+        "acquire_write",
         "illegal instruction",
         "Memory access fault by GPU",
         "HSA_STATUS_ERROR_MEMORY",
@@ -192,7 +300,7 @@ RULE = Rule(
         "encountered a fatal error",
         "AsyncLLMEngine",
     ),
-    read=read_signs(SIGNS),
+    read=lambda case: (*_TOLD(case), *_loop(case)),
     meaning="The start was good; a kernel, a wait or a request ended it.",
     told_apart="With an Xid in the log the driver names the fault. NCCL's `Cuda failure 700` is left by an "
     "earlier kernel. A watchdog "

@@ -6,8 +6,8 @@ Source: llama.cpp 2024-01 to b11434 `src/llama-model-loader.cpp`, `llama-model.c
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.rules import Match, Rule
+from bringup.parse.log_message import Message, Said, literals_of
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, package_of
@@ -25,9 +25,59 @@ _MESSAGES = (
     Message(
         kind="gguf.wrong_file",
         sure=0.8,
-        pattern=r"invalid magic characters:? '?(?P<arch>PK|\{|ggml|ggjt|tjgg|lmgg|<!DO|<htm)",
-        literals=("invalid magic characters",),
+        pattern=r"invalid magic characters:? '?(?P<arch>PK|\{|ggml|ggjt|tjgg|lmgg|(?i:<!do|<htm))"
+        r"|unknown \(magic, version\) combination: \w+, \w+; is this really a GGML file",
+        literals=("invalid magic characters", "unknown (magic, version)"),
         summary="the file is no GGUF file",
+    ),
+    Message(
+        kind="gguf.wrong_file",
+        sure=0.96,
+        pattern=r"mismatch between text model \(n_embd = (?P<text>\d+)\) and mmproj \(n_embd = "
+        r"(?P<vision>\d+)\)",
+        literals=("mismatch between text model",),
+        summary="the image encoder is of another model: its width is {vision}, the model's {text}",
+    ),
+    Message(
+        kind="gguf.wrong_file",
+        sure=0.93,
+        pattern=r"draft model (?P<what>vocab\w*|special tokens|bos tokens"
+        r"|eos tokens)[^\n]{0,80} must match target model"
+        r"|draft (?:model )?vocab[^\n]{0,60} (?:differ|does not match|incompatible)",
+        literals=("must match target model", "draft model vocab", "draft vocab"),
+        summary="the draft model has another vocabulary than the model",
+    ),
+    Message(
+        kind="gguf.arch",
+        sure=0.95,
+        pattern=r"unknown projector type: ?(?P<arch>[\w.-]*)",
+        literals=("unknown projector type",),
+        summary="this build does not know the image encoder {arch}",
+    ),
+    Message(
+        kind="gguf.arch",
+        sure=0.95,
+        pattern=r"this GGUF file is version (?P<arch>\d+) but this software only supports up to version "
+        r"(?P<other>\d+)"
+        r"|GGUFv1 is no longer supported|bad GGUF version",
+        literals=("GGUF file is version", "GGUFv1 is no longer", "bad GGUF version"),
+        summary="the file is of another version of GGUF than this build reads",
+    ),
+    Message(
+        kind="gguf.tensors",
+        sure=0.92,
+        pattern=r"unable to find tensor (?P<tensor>[\w.]+)",
+        literals=("unable to find tensor",),
+        summary="the file has no tensor {tensor}",
+    ),
+    Message(
+        kind="gguf.tensors",
+        sure=0.9,
+        pattern=r"tensor '(?P<tensor>[\w.]+)' of type \d+ \((?P<other>\w+)\) has (?P<row>\d+) elements "
+        r"per row, not a "
+        r"multiple of block size \((?P<block>\d+)\)",
+        literals=("not a multiple of block size",),
+        summary="{tensor} has rows of {row}, which hold no whole blocks of {block}: it cannot be {other}",
     ),
     Message(
         kind="gguf.arch",
@@ -125,21 +175,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """What the GGUF file is, against what it was taken for."""
-    return tuple(
-        Match(
-            kind=one.message.kind,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary.replace("?", ""),
-            explanation=_explanation(one),
-            fixes=_FIXES[one.message.kind](case, one),
-        )
-        for one in surest(case, _MESSAGES)
-    )
-
-
 def _newer(case: Case) -> Fix:
     engine = engine_of(case)
     name = package_of(engine) if engine else "llama.cpp"
@@ -147,6 +182,20 @@ def _newer(case: Case) -> Fix:
 
 
 def _wrong_file(_: Case, one: Said) -> tuple[Fix, ...]:
+    if "vision" in one.values:
+        return (
+            Fix(type="flag", name="--mmproj", old="of another model", new="the encoder of this model"),
+            Fix(type="flag", name="--no-mmproj", new="true", kind="workaround", cost="text only"),
+        )
+    if "draft" in one.text:
+        return (
+            Fix(
+                type="flag",
+                name="--model-draft",
+                old="of another family",
+                new="a model of the same vocabulary",
+            ),
+        )
     if "none" in one.values:
         return (Fix(type="file", name="gguf", old="no general.architecture", new="a language model's GGUF"),)
     return (
@@ -207,7 +256,7 @@ RULE = Rule(
     kinds=tuple(_FIXES),
     title="GGUF files",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(_MESSAGES, _FIXES, explain=_explanation),
     meaning="The file is newer than the build, was converted wrongly, is a part of several, or is "
     "another file.",
     told_apart="`clip` as architecture is the image encoder; one tensor too few a build that is too old, "

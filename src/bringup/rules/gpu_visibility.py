@@ -1,7 +1,8 @@
 """Which cards a process sees: too few, in another order, or named in a way that it does not read.
 
 Seen in: CUDA error 101 ("invalid device ordinal"), vLLM 0.5 to 0.32 `config/parallel.py`,
-`executor/ray_utils.py`, `v1/worker/gpu_worker.py`, SGLang `entrypoints/engine.py`, Ollama's `discover/`.
+`executor/ray_utils.py`, `v1/worker/gpu_worker.py`, SGLang
+`entrypoints/engine.py`, Ollama's `discover/`.
 """
 
 import re
@@ -63,13 +64,41 @@ SIGNS = (
         pattern=re.compile(
             r"number of required \w*GPUs exceeds the total number of available"
             r"|Current node has no GPU available"
-            r"|Cannot provide a placement group|DP adjusted local rank \d+ is out of bounds|not enough GPUs"
-            r"|Not enough GPUs"
+            r"|Cannot provide a placement group|[Ll]ocal rank \d+ is out of bounds|not enough GPUs"
+            r"|Not enough GPUs|Ray does not allocate any GPUs on the driver node"
+            r"|No available node types can fulfill resource request \{[^}]*'GPU'"
+            r"|requires (?:at least )?\d+ GPUs?,? but only \d+ (?:GPU\w* )?(?:is|are)"
         ),
         sure=0.9,
         summary="more ranks are asked for than cards are visible",
         fixes=_fewer,
         next_measurement="ray status; nvidia-smi -L on each node",
+    ),
+    Sign(
+        kind="gpu.visibility",
+        pattern=re.compile(
+            r"^IndexError: list index out of range|NVMLError_InvalidArgument: Invalid Argument"
+        ),
+        needs=re.compile(r"physical_device_id|nvmlDeviceGetHandleByIndex|device_ids\[device_id\]"),
+        beside=_VISIBLE,
+        sure=0.85,
+        summary="a rank asks for a card that is not in the list of visible ones",
+        fixes=_fewer,
+        next_measurement="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES",
+    ),
+    Sign(
+        kind="gpu.visibility",
+        pattern=re.compile(
+            r"CUDA_VISIBLE_DEVICES is set to empty string, which means GPU support is disabled"
+        ),
+        sure=0.95,
+        summary="CUDA_VISIBLE_DEVICES is empty: this process may see no card",
+        explanation="Ray empties it for actors that ask for no GPU.",
+        fixes=(
+            Fix(type="env", name="CUDA_VISIBLE_DEVICES", old="''", new="unset, in the worker too"),
+            Fix(type="env", name="num_gpus for the actor", old="0", new="1"),
+        ),
+        next_measurement="tr '\\0' '\\n' < /proc/PID/environ | grep VISIBLE",
     ),
     Sign(
         kind="gpu.visibility",
@@ -133,6 +162,12 @@ RULE = Rule(
         "base 10: 'GPU-",
         "base 10: 'MIG-",
         "VISIBLE_DEVICES",
+        "ocal rank",
+        "does not allocate any GPUs",
+        "No available node types",
+        "IndexError: list index",
+        "NVMLError_InvalidArgument",
+        "but only",
     ),
     read=read_signs(SIGNS),
     meaning="The process sees fewer cards than it has ranks, or other ones than meant.",

@@ -14,10 +14,11 @@ from bringup.values.finding import Fix, Severity
 
 _FULL = re.compile(
     r"[Nn]o space left on device|\[?Errno 28\]?|os error 28|ENOSPC|Disk quota exceeded"
-    r"|Not enough free disk space|not enough free disk"
+    r"|Not enough (?:free )?disk space|not enough free disk|ephemeral local storage usage exceeds"
+    r"|low on resource: ephemeral-storage|FreeDiskSpaceFailed"
 )
 _RAY = re.compile(r"file_system_monitor\.cc:\d+: (?P<path>\S+) is over (?P<share>\d+)% full")
-_SHM = re.compile(r"/dev/shm|nccl-|posix_fallocate|shared memory|shm_open|psm_")  # noqa: S108 named, not used
+_SHM = re.compile(r"/dev/shm|</torch_|nccl-|posix_fallocate|shared memory|shm_open|psm_")  # noqa: S108 named, not used
 _PATH = re.compile(r"(?:device:? |: |'|\"|on |to |write |open )(?P<path>(?:~|/)[\w./@+~-]+)")
 _LINKER = re.compile(r"/ld(?:\.\w+)?: final link failed|collect2")
 _OUTPUT = re.compile(r"(?:^|\s)-o (?P<path>/\S+)")  # of a compiler's command line
@@ -132,6 +133,10 @@ RULE = Rule(
         "ENOSPC",
         "quota exceeded",
         "free disk space",
+        "enough disk space",
+        "phemeral local storage",
+        "ephemeral-storage",
+        "FreeDiskSpaceFailed",
         "not enough free disk",
         "file_system_monitor",
         "NCCL WARN",

@@ -1,4 +1,4 @@
-"""Limits of the host: open files, and how long a wrapper waits.
+"""Limits of the host: open files, locked memory, and how long a wrapper waits.
 
 Seen in: errno 24 as CPython, ZeroMQ and libuv print it; Ollama `llm/server.go`,
 vLLM 0.8 to 0.32 `v1/engine/core.py` (5-minute handshake), SGLang `bench_serving.py`, kubelet's probes.
@@ -8,7 +8,7 @@ import re
 
 from bringup.rules import Rule, Sign, read_signs
 from bringup.values.case import Case
-from bringup.values.finding import Fix
+from bringup.values.finding import Fix, Severity
 
 _LIMIT = re.compile(r"[Uu]limit(?: -n)?\D{0,24}(?P<limit>\d{3,7})|nofile\D{0,12}(?P<other>\d{3,7})")
 _ENOUGH_FILES = "1048576"  # files; what the kernel lets a process have at most by default
@@ -98,7 +98,7 @@ SIGNS = (
         kind="host.fd_limit",
         pattern=re.compile(
             r"^(?!.*This can cause).*?(?:Too many open files|\[?Errno 24\]|os error 24|EMFILE"
-            r"|accept\(\) out of system resource)",
+            r"|accept\(\) out of system resource|\[Errno 23\]|inotify (?:instance|watch) limit reached)",
             re.IGNORECASE,
         ),
         sure=0.94,
@@ -107,6 +107,45 @@ SIGNS = (
         "instead of saying so.",
         fixes=_files,
         next_measurement="grep 'open files' /proc/PID/limits; ls /proc/PID/fd | wc -l",
+    ),
+    Sign(
+        kind="host.process_limit",
+        pattern=re.compile(
+            r"can't start new thread|pthread_create failed.*(?:Resource temporarily unavailable"
+            r"|error code 11)"
+            r"|[Tt]hread creation failed: Resource temporarily"
+            r"|fork: (?:retry: )?Resource temporarily unavailable"
+            r"|what\(\): +(?:thread: )?Resource temporarily unavailable"
+            r"|^\W*(?:(?:BlockingIO|OS)Error: \[Errno 11\] )Resource temporarily unavailable"
+            r"|pids\.max.*(?:reached|exceeded)|cgroup: fork rejected by pids controller"
+        ),
+        sure=0.9,
+        summary="the process may not start more threads or processes",
+        explanation="Every rank starts one thread per core in several libraries; pids.max or "
+        "`ulimit -u` is reached.",
+        fixes=(
+            Fix(type="flag", name="docker --pids-limit", new="-1", cost="none on a host of your own"),
+            Fix(type="file", name="systemd TasksMax", new="infinity"),
+            Fix(type="env", name="OMP_NUM_THREADS", new="4", kind="workaround", cost="slower CPU work"),
+        ),
+        next_measurement="cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current; ulimit -u",
+    ),
+    Sign(
+        kind="host.memlock",
+        pattern=re.compile(
+            r"Call to ibv_\w+ failed with (?:error |\d+ )?Cannot allocate memory|ibv_(?:create"
+            r"|reg)\w+.*ENOMEM"
+            r"|failed to mlock (?P<size>\d+)-byte buffer"
+        ),
+        sure=0.9,
+        summary="the process may not lock as much memory as it wants to",
+        explanation="RDMA and `--mlock` need pinned memory; the default limit is 64 KiB to 8 MiB.",
+        fixes=(
+            Fix(type="file", name="systemd LimitMEMLOCK", old="8M", new="infinity", cost="none"),
+            Fix(type="flag", name="docker --ulimit memlock", old="64k", new="-1:-1"),
+        ),
+        next_measurement="grep 'locked memory' /proc/PID/limits",
+        severity=Severity.WARNING,
     ),
     Sign(
         kind="host.load_timeout",
@@ -191,6 +230,15 @@ RULE = Rule(
         "out of system resource",
         "ulimit",
         "nofile",
+        "Cannot allocate memory",
+        "start new thread",
+        "Resource temporarily",
+        "pids.max",
+        "pids controller",
+        "too many open files",
+        "Errno 23",
+        "inotify ",
+        "failed to mlock",
         "llama runner",
         "probe failed",
         "failed startup probe",

@@ -7,7 +7,7 @@ by the OOM killer", "Failed with result 'oom-kill'"), Ray 2.x `memory_monitor` m
 
 import re
 
-from bringup.rules import Match, Rule
+from bringup.rules import Match, Rule, Sign, read_signs
 from bringup.units import GIB, KIB
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -19,7 +19,12 @@ _KERNEL = re.compile(
 )
 _RSS = re.compile(r"anon-rss:(?P<rss>\d+)kB")
 _LIMIT = re.compile(r"oom-kill:constraint=(?P<constraint>CONSTRAINT_\w+)")
-_UNIT = re.compile(r"killed by the OOM killer|Failed with result 'oom-kill'|OOMKilled|oom_kill_process")
+_UNIT = re.compile(
+    r"killed by the OOM killer|Failed with result 'oom-kill'|OOMKilled|OOM Killed|oom_kill_process"
+    r"|Detected \d+ oom[_-]kill event|Exceeded (?:job|step) memory limit"
+)
+# What Ray lists as possible names no cause.
+_PERHAPS = re.compile(r"(?:common causes include|potential root causes)")
 _RAY = re.compile(
     r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
     r"|Workers \(tasks / actors\) killed due to memory"
@@ -31,13 +36,93 @@ _ENDED = re.compile(
     r"[Ee]xit ?code:? ?-9\b|exitcode: -9|exit code:? 137\b|exited with code 137|status=9/KILL"
     r"|code=killed, status=9"
     r"|died, exit code: -9|^Killed$|^\S+: line \d+: +\d+ Killed|signal 9 \(SIGKILL\)|SIGKILL\b|signal: killed"
-    r"|exited on signal 9\b"
+    r"|exited on signal 9\b|is killed by signal: Killed"
 )
 _ALSO_ENDS = re.compile(
     r"Received sigquit from a child|SIGTERM received|Traceback \(most recent|watchdog|Watchdog"
 )
 _COMPILER = re.compile(r"\b(?:cicc|nvcc|ptxas|cudafe\+\+|cc1plus|ninja)\b")
 _HALF = 0.5
+
+
+def _asked(case: Case, found: re.Match[str]) -> tuple[Fix, ...]:
+    """More memory, or less of what asked for it."""
+    text = found.string
+    if "swap space" in text:
+        less = Fix(type="flag", name="--swap-space", new="4", cost="preempted requests are computed again")
+        return (less, *_fixes(case, None, ray=False, group=False)[:1])
+    if case.engine == "llama_cpp" or "ggml" in text or "CPU buffer" in text:
+        return (
+            *_fixes(case, None, ray=False, group=False)[:1],
+            Fix(type="flag", name="--n-gpu-layers", new="more, where a card has room"),
+            Fix(type="flag", name="--no-mmap", new="left out", kind="workaround",
+                cost="the file is paged in from disk"),
+        )  # fmt: skip
+    return _fixes(case, None, ray=False, group=False)
+
+
+ASKED = (
+    Sign(
+        kind="host.ram_oom",
+        pattern=re.compile(
+            r"(?:unable|failed) to allocate CPU buffer|ggml_backend_cpu_buffer_type_alloc_buffer: failed"
+            r"|ggml_aligned_malloc: insufficient memory|DefaultCPUAllocator: (?:can't allocate"
+            r"|not enough) memory"
+            r"|_ArrayMemoryError: Unable to allocate"
+        ),
+        # What is asked for the cache or the graph is told by the rule of the phases.
+        unless=re.compile(r"failed to initialize the context|buffer for kv cache|allocate compute"),
+        sure=0.96,
+        summary="the host has no memory left for what the engine asks for",
+        explanation="Host memory, not GPU memory: what does not lie on a card lies here.",
+        fixes=_asked,
+        next_measurement="free -g; cat /sys/fs/cgroup/memory.max; ulimit -v",
+    ),
+    Sign(
+        kind="host.ram_oom",
+        pattern=re.compile(
+            r"model requires more system memory \((?P<wants>[\d.]+ \w+)\) than is available "
+            r"\((?P<has>[\d.]+ \w+)\)"
+            r"|model request too large for system.*requested=\"?(?P<asks>[\d.]+ \w+)"
+        ),
+        sure=0.96,
+        summary="the model wants {wants} of host memory, {has} are free",
+        fixes=_asked,
+        next_measurement="free -g",
+    ),
+    Sign(
+        kind="host.ram_oom",
+        pattern=re.compile(
+            r"Too large swap space\. (?P<wants>[\d.]+) GiB out of the (?P<has>[\d.]+) GiB total CPU memory"
+        ),
+        sure=0.95,
+        summary="a swap space of {wants} GiB does not fit into {has} GiB of host memory",
+        fixes=_asked,
+        next_measurement="free -g",
+    ),
+    Sign(
+        kind="host.ram_oom",
+        pattern=re.compile(
+            r"(?:Errno 12\]|mmap\S* (?:failed|\d+ bytes)|IoError).*Cannot allocate memory"
+            r"|mmap failed: Cannot allocate"
+            r"|earlyoom.*(?:sending SIG|low memory)|^sending SIGKILL to process \d+"
+            r"|systemd-oomd.*Killed|Killed \S+ due to memory (?:pressure|used)"
+        ),
+        sure=0.9,
+        summary="the host has no memory left",
+        fixes=_asked,
+        next_measurement="free -g; cat /sys/fs/cgroup/memory.max; ulimit -v",
+    ),
+    Sign(
+        kind="host.ram_oom",
+        pattern=re.compile(r"std::bad_alloc|^MemoryError(?::|$)"),
+        unless=re.compile(r"parse_safetensors_file_metadata"),  # a pointer file's text read as a length
+        sure=0.6,
+        summary="a program asked for more host memory than it gets: too little memory, or a broken file",
+        fixes=_asked,
+        next_measurement="free -g; sizes of the model's files against the hub",
+    ),
+)
 
 
 def _fixes(case: Case, used: float | None, *, ray: bool, group: bool) -> tuple[Fix, ...]:
@@ -71,13 +156,14 @@ def _fixes(case: Case, used: float | None, *, ray: bool, group: bool) -> tuple[F
 
 def read(case: Case) -> tuple[Match, ...]:
     """The kill by name where a kernel line tells it, else by what is left of the process."""
-    return _kernel(case) or _by_ray(case) or _by_status(case)
+    told = read_signs(ASKED)(case)
+    return _kernel(case) or _by_ray(case) or told or _by_status(case)
 
 
 def _kernel(case: Case) -> tuple[Match, ...]:
     told = list(case.matches(_KERNEL))
     limits = list(case.matches(_LIMIT))
-    units = [line for line, _ in case.matches(_UNIT)]
+    units = [line for line, _ in case.matches(_UNIT) if not _PERHAPS.search(line.text)]
     probes = tuple(
         ("kernel log", row.strip())
         for text in case.texts.values()
@@ -133,7 +219,7 @@ def _by_ray(case: Case) -> tuple[Match, ...]:
 
 def _by_status(case: Case) -> tuple[Match, ...]:
     """Only that a process was killed: the kernel's line is not in this log."""
-    lines = [line for line, _ in case.matches(_ENDED)]
+    lines = [line for line, _ in case.matches(_ENDED) if not _PERHAPS.search(line.text)]
     if not lines:
         return ()
     facts = case.host.facts if case.host else None
@@ -170,6 +256,10 @@ RULE = Rule(
         "oom_kill",
         "OOM killer",
         "OOMKilled",
+        "OOM Killed",
+        "oom-kill event",
+        "memory limit at some point",
+        "by signal: Killed",
         "OutOfMemoryError: Task",
         "OutOfMemoryError",
         "running low on memory",
@@ -185,6 +275,21 @@ RULE = Rule(
         "SIGKILL",
         "signal: killed",
         "on signal 9",
+        "CPU buffer",
+        "ggml_backend_cpu_buffer_type",
+        "ggml_aligned_malloc",
+        "DefaultCPUAllocator",
+        "_ArrayMemoryError",
+        "more system memory",
+        "too large for system",
+        "Too large swap space",
+        "Cannot allocate memory",
+        "MemoryError",
+        "earlyoom",
+        "sending SIGKILL",
+        "systemd-oomd",
+        "due to memory ",
+        "std::bad_alloc",
     ),
     read=read,
     meaning="The kernel, a control group's limit or Ray's monitor ended a process of the engine for its use "

@@ -8,11 +8,11 @@ DeepGEMM `csrc/jit_kernels`, `csrc/jit/kernel_runtime.hpp`, `csrc/apis/layout.hp
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
+from bringup.parse.log_message import Message, Said, literals_of
 from bringup.planner.kv_versions import read_version
-from bringup.rules import Match, Rule
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
-from bringup.values.finding import Fix, Severity
+from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, package_of
 
 _DEEP_GEMM_WORDS = (
@@ -54,8 +54,9 @@ _MESSAGES = (
         r"|was )?not found"
         r"|CUDA_HOME environment variable is not set|CUDA_HOME is None|assert CUDA_HOME"
         r"|CUDA_HOME (?:is )?not (?:set|found|defined)"
-        r"|(?i:cannot) find nvcc|NVCC_NOT_FOUND|requires nvcc",
-        literals=("nvcc", "NVCC", "CUDA_HOME"),
+        r"|(?i:cannot) find nvcc|NVCC_NOT_FOUND|requires nvcc|(?i:cannot find) CUDA toolkit"
+        r"|Command '\['which', 'nvcc'\]' returned non-zero",
+        literals=("nvcc", "NVCC", "CUDA_HOME", "CUDA toolkit"),
         summary="a kernel is compiled at run time and there is no nvcc",
         unless=r"nvcc fatal|Using nvcc from|nvcc error",
     ),
@@ -108,9 +109,31 @@ _MESSAGES = (
         kind="jit.ptxas_old",
         sure=0.95,
         pattern=r"ptxas fatal\s*:?.{0,40}Value '(?P<arch>sm_\w+)' is not defined for option 'gpu-name'"
-        r"|ptxas fatal\s*:\s*Unsupported \.version (?P<ptx>[\d.]+); current version is '?(?P<known>[\d.]+)",
-        literals=("ptxas fatal", "for option 'gpu-name'"),
+        r"|fatal\s*:\s*Unsupported \.version (?P<ptx>[\d.]+); current version is '?(?P<known>[\d.]+)",
+        literals=("ptxas fatal", "for option 'gpu-name'", "Unsupported .version"),
         summary="Triton's own ptxas is older than {arch}{ptx}",
+    ),
+    Message(
+        kind="arch.dtype",
+        sure=0.92,
+        pattern=r"Feature '\.(?P<feature>bf16\w*)' requires \.target sm_(?P<needs>\d+) or higher",
+        literals=("' requires .target sm_",),
+        summary="this GPU has no {feature}: the compiled code needs sm_{needs}",
+    ),
+    Message(
+        kind="arch.quant_unsupported",
+        sure=0.85,
+        pattern=r"(?:Feature|Instruction) '(?!\.bf16)(?P<feature>[^']+)' requires \.target sm_(?P<needs>\d+) "
+        r"or higher|Type '?\.?(?P<other>e[45]m[23]\w*)'? requires \.target sm_(?P<least>\d+)",
+        literals=("requires .target sm_",),
+        summary="this GPU has no {feature}{other}: the compiled code needs sm_{needs}{least}",
+    ),
+    Message(
+        kind="jit.ptxas_old",
+        sure=0.88,
+        pattern=r"(?P<arch>SM ?\d+(?:\.\w)?) requires CUDA >= (?P<ptx>[\d.]+)",
+        literals=("requires CUDA >=",),
+        summary="the CUDA toolkit that compiles kernels is older than {ptx}, which {arch} needs",
     ),
     Message(
         kind="jit.ptxas_old",
@@ -126,16 +149,18 @@ _MESSAGES = (
     Message(
         kind="jit.ptxas_old",
         sure=0.6,
-        pattern=r"Internal Triton PTX codegen error|PTXASError|No valid triton configs",
-        literals=("Triton PTX codegen", "PTXASError", "No valid triton configs"),
+        pattern=r"Internal Triton PTX codegen error|PTXASError|No valid triton configs"
+        r"|Ptx assembly aborted due to errors",
+        literals=("Triton PTX codegen", "PTXASError", "No valid triton configs", "Ptx assembly aborted"),
         summary="Triton's assembler refuses the code that was made for this GPU",
-        unless=r"kernel requires \d|OutOfResources|out of resource: |out of memory",
+        unless=r"kernel requires \d|OutOfResources|out of resource: |out of memory|requires \.target sm_",
     ),
     Message(
         kind="jit.compile_oom",
         sure=0.94,
         pattern=r"'?(?:cicc|ptxas|cudafe\+\+|cc1plus|nvcc|fatbinary)'? died due to signal 9"
-        r"|fatal error: Killed signal terminated program|(?:cicc|ptxas|cc1plus|nvcc).{0,20}: Killed"
+        r"|internal compiler error: Killed|fatal error: Killed signal terminated program|(?:cicc|ptxas"
+        r"|cc1plus|nvcc).{0,20}: Killed"
         r"|Killed\s+.{0,60}(?:nvcc|cicc|ptxas)"
         r"|Out of memory: Killed process \d+ \((?:cicc|ptxas|cc1plus|nvcc|cudafe\+\+|ninja)\)",
         literals=("died due to signal", "Killed"),
@@ -179,39 +204,35 @@ _MESSAGES = (
         r"|cannot find -l|ggml|deep_gemm",
     ),
     Message(
-        kind="jit.cache_corrupt",
-        sure=0.85,
-        pattern=r"leading to a corrupted compilation artifact|corrupted compilation artifact",
-        literals=("corrupted compilation artifact",),
-        summary="vLLM could not compile the model; a kept artifact or switched-off caches are behind it",
+        kind="jit.compile_error",
+        sure=0.82,
+        pattern=r"CalledProcessError: Command '\['(?:\S*/)?(?:\S*-)?(?:gcc|g\+\+|cc|c\+\+|clang)',"
+        r"[^\n]*(?:main\.c|\.c'|\.cpp'|launcher)",
+        literals=("CalledProcessError",),
+        summary="Triton's launcher cannot be compiled or linked; the compiler's own lines say why",
     ),
     Message(
-        kind="jit.cache_corrupt",
-        sure=0.8,
-        pattern=r"(?:\.triton/cache|torch_compile_cache|torchinductor_\w+|inductor_cache|deep_gemm/cache|\.cache/flashinfer)"
-        r"[^\n]*(?:file too short|invalid ELF header|No such file or directory|(?i:corrupt)|EOFError"
-        r"|UnpicklingError|Permission)"
-        r"|(?:FileNotFoundError|EOFError|UnpicklingError|JSONDecodeError|OSError)[^\n]*"
-        r"(?:\.triton/cache|torch_compile_cache|torchinductor_|inductor_cache|vllm_compile_cache)",
+        kind="jit.compile_error",
+        sure=0.6,
+        pattern=r"triton\.compiler\.errors\.\w+: |triton\.compiler\.code_generator\.CompilationError"
+        r"|PassManager::run failed|LLVM ERROR: Cannot select: (?P<error>[^\n]{1,60})"
+        r"|torch\._inductor\.exc\.(?:LoweringException|InductorError: (?:LoweringException"
+        r"|AssertionError|NotImplementedError|KeyError|AttributeError|CppCompileError))"
+        r"|CUDA error: a PTX JIT compilation failed|torch\._dynamo\.exc\.(?:Unsupported"
+        r"|InternalTorchDynamoError|BackendCompilerFailed"
+        r"|TorchRuntimeError|UserError)|DSL\w*Error: (?P<fatal>[^\n]{1,80})",
         literals=(
-            ".triton/cache",
-            "torch_compile_cache",
-            "torchinductor_",
-            "inductor_cache",
-            "deep_gemm/cache",
-            ".cache/flashinfer",
-            "vllm_compile_cache",
+            "triton.compiler.",
+            "PassManager::run failed",
+            "PTX JIT compilation failed",
+            "LLVM ERROR: Cannot select",
+            "torch._inductor.exc.",
+            "torch._dynamo.exc.",
+            "DSLRuntimeError",
+            "DSLError",
         ),
-        summary="what an earlier start compiled and kept is broken",
-        unless=r"undefined symbol|No space left|Read-only file system",
-    ),
-    Message(
-        kind="jit.cache_corrupt",
-        sure=0.4,
-        pattern=r"Directly load the \S+ (?:compiled )?graph",
-        literals=("Directly load the",),
-        summary="the start uses what an earlier one compiled, and ends there",
-        unless=r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)",
+        summary="a kernel or graph cannot be compiled for this GPU: {error}{fatal}",
+        unless=r"out of memory|OutOfMemory|C compiler|nvcc",
     ),
     Message(
         kind="jit.autotune_slow",
@@ -223,23 +244,6 @@ _MESSAGES = (
         summary="the first start tunes or compiles kernels, which takes minutes and is kept",
     ),
 )
-
-
-def read(case: Case) -> tuple[Match, ...]:
-    """What stopped the compiling, the tool that is missing first."""
-    found = [one for one in surest(case, _MESSAGES) if _holds(case, one)]
-    return tuple(
-        Match(
-            kind=one.message.kind,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary.replace("?", ""),
-            explanation=_EXPLANATIONS.get(one.message.kind, ""),
-            fixes=_FIXES[one.message.kind](case, one),
-            severity=Severity.NOTE if one.message.kind == "jit.autotune_slow" else Severity.FAILURE,
-        )
-        for one in found
-    )
 
 
 def _holds(case: Case, one: Said) -> bool:
@@ -319,7 +323,23 @@ def _ptxas(_: Case, one: Said) -> tuple[Fix, ...]:
     )
 
 
-def _compile(_: Case, one: Said) -> tuple[Fix, ...]:
+def _compile(case: Case, one: Said) -> tuple[Fix, ...]:
+    if one.message.sure < 0.7:
+        eager = flag_of(engine_of(case), "no_graphs")
+        later = Fix(
+            type="package",
+            name=package_of(engine_of(case)),
+            old=case.version,
+            new="a later release, with the Triton and PyTorch that it pins",
+        )
+        slow = Fix(type="flag", name=eager, new="true", kind="workaround", cost="slower") if eager else None
+        return (later, slow) if slow else (later,)
+    if "CalledProcessError" in one.text:
+        return (
+            Fix(type="package", name="python3-dev", new="install the headers of this Python"),
+            Fix(type="env", name="LIBRARY_PATH", new="with the folder of libcuda.so"),
+            Fix(type="package", name="gcc", new="install gcc and g++"),
+        )
     header = one.values.get("header", "")
     if header == "Python.h":
         return (Fix(type="package", name="python3-dev", new="install the headers of this Python"),)
@@ -361,25 +381,11 @@ def _killed(_: Case, __: Said) -> tuple[Fix, ...]:
     return (Fix(type="env", name="MAX_JOBS", new="4", cost="a slower first start: about 4 GiB per compiler"),)
 
 
-def _cache(case: Case, one: Said) -> tuple[Fix, ...]:
-    folder = "~/.triton/cache" if "triton" in one.text else "$VLLM_CACHE_ROOT/torch_compile_cache"
-    fixes = [Fix(type="file", name=folder, old="reused", new="delete", cost="compiles again once")]
-    if "corrupted compilation artifact" in one.text:
-        # With Inductor's caches switched off there is no artifact, and the message comes just so.
-        fixes.insert(0, Fix(type="env", name="TORCHINDUCTOR_FORCE_DISABLE_CACHES", old="1", new=None,
-                            cost="where it is set, the message comes of it"))  # fmt: skip
-        fixes.append(Fix(type="package", name="torch", new="2.8 or newer"))
-    if engine_of(case) != "sglang":
-        fixes.append(
-            Fix(
-                type="env",
-                name="VLLM_DISABLE_COMPILE_CACHE",
-                new="1",
-                kind="workaround",
-                cost="slower starts",
-            )
-        )
-    return tuple(fixes)
+def _unsupported(case: Case, one: Said) -> tuple[Fix, ...]:
+    dtype = flag_of(engine_of(case), "dtype") or "--dtype"
+    if one.message.kind == "arch.dtype":
+        return (Fix(type="flag", name=dtype, new="half"),)
+    return (Fix(type="package", name="checkpoint", new="in a number format that this GPU has"),)
 
 
 def _wait(_: Case, __: Said) -> tuple[Fix, ...]:
@@ -394,14 +400,12 @@ _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
     "jit.ptxas_old": _ptxas,
     "jit.compile_error": _compile,
     "jit.compile_oom": _killed,
-    "jit.cache_corrupt": _cache,
     "jit.autotune_slow": _wait,
+    "arch.dtype": _unsupported,
+    "arch.quant_unsupported": _unsupported,
 }
 _EXPLANATIONS = {
     "jit.nvcc_missing": "CUDA's pip wheels hold libraries, no compiler.",
-    "jit.cache_corrupt": "The advice to delete the cache helps only where an artifact was kept: look for "
-    "an earlier "
-    "error, and for TORCHINDUCTOR_FORCE_DISABLE_CACHES in the environment.",
     "jit.autotune_slow": "Not a hang: CPU is busy with compilers, later starts take it from the cache.",
 }
 
@@ -409,10 +413,16 @@ RULE = Rule(
     kinds=tuple(_FIXES),
     title="compiling at run time",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(
+        _MESSAGES,
+        _FIXES,
+        explain=lambda one: _EXPLANATIONS.get(one.message.kind, ""),
+        holds=_holds,
+        notes=frozenset({"jit.autotune_slow"}),
+    ),
     meaning="FlashInfer, Triton, DeepGEMM and torch.compile build code while the engine starts. A tool "
     "is missing or "
-    "too old, the compiler found an error or was ended, or what an earlier start kept is broken.",
+    "too old, the compiler found an error or was ended.",
     told_apart="A tool that is not found is named; `fatal error: X: No such file` means the tool ran and "
     "a header is "
     "missing; `signal 9` and `Killed` mean the host's memory; `is not defined for option 'gpu-name'` an "

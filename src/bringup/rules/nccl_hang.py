@@ -18,11 +18,13 @@ from bringup.values.start_log import Phase
 _ACS = re.compile(r"ACSCtl:.*SrcValid\+")
 _REDIRECT = re.compile(r"ReqRedir\+")
 _IOMMU = re.compile(
-    r"IOMMU in its default translated mode|IO_PAGE_FAULT|DMAR: \[DMA (?:Write|Read)\].*fault"
+    r"IOMMU in its default translated mode|IO_PAGE_FAULT|DMAR: \[DMA (?:Write|Read)[^\]]*\].*fault"
     r"|AMD-Vi: Event logged"
 )
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>[^)]*)\)|detected by watchdog at work"
+    r"|due to ProcessGroupNCCL watchdog hang|ProcessGroupNCCL's watchdog got stuck"
+    r"|Some NCCL operations have failed or timed out"
 )
 _FIRST_WORK = re.compile(r"SeqNum=1\b")
 _SGLANG = re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(?P<limit>[\d.]+)\)")
@@ -366,6 +368,7 @@ RULE = Rule(
         "DMAR:",
         "AMD-Vi",
         "atchdog",
+        "Some NCCL operations",
         "broadcast block",
         "nccl==",
         "NCCL INFO",

@@ -64,6 +64,8 @@ SIGNS = (
         kind="nccl.ifname",
         pattern=re.compile(
             r"Gloo connectFullMesh failed|[Bb]ootstrap ?: no socket interface found"
+            r"|NET/Socket : [Nn]o (?:usable listening )?interface found|verify NCCL_OOB_NET_IFNAME"
+            r"|no device found (?:matching|after excluding) \S+, verify|NET/IB : No IP interface found"
             r"|Unable to find (?:address for|interface)"
             r"|Unable to resolve hostname to a \(local\) address|makeDeviceForHostname"
             r"|no socket interface found"
@@ -88,6 +90,9 @@ SIGNS = (
             r"|failed to connect)|DistStoreError: Timed out after \d+ seconds"
             r"|DistNetworkError: .*(?:timed out|failed to connect)|socketPollConnect.*(?:refused|timed out"
             r"|No route)"
+            r"|network addresses of \(\S+, \d+\) cannot be retrieved"
+            r"|gloo/transport/tcp/\w+\.cc:\d+\].*(?:Connection (?:reset|closed|refused|timed out)"
+            r"|[Tt]imed out)"
             r"|ncclSocket\w+: .*(?:Connection refused|No route to host)|gloo.*(?:Connection (?:refused"
             r"|timed out)|timed out)"
         ),
@@ -98,6 +103,39 @@ SIGNS = (
         "anything.",
         fixes=_interface,
         next_measurement="nc -vz ADDRESS PORT from each node; the log of the rank that joined last or never",
+    ),
+    Sign(
+        kind="nccl.ifname",
+        pattern=re.compile(
+            r"store->get\('\d+'\) got error: (?:Socket [Tt]imeout|[Ww]ait timeout)"
+            r"|DistStoreError: wait timeout after \d+ ?ms|Timeout waiting for key: default_pg"
+        ),
+        unless=re.compile(r"EADDRINUSE|OutOfMemory|Traceback.*repeated"),
+        sure=0.55,
+        summary="a rank waited in vain for another at the ranks' store",
+        explanation="The other does not reach the store, or ended before it came: its own log has the "
+        "earlier error then.",
+        fixes=_interface,
+        next_measurement="the earliest error of each rank; nc -vz MASTER_ADDR MASTER_PORT from each node",
+    ),
+    Sign(
+        kind="nccl.ifname",
+        pattern=re.compile(
+            r"NET/IB ?: Got (?:completion|CQE).*(?:error|status=(?!0\b|IBV_WC_SUCCESS))"
+            r"|Call to ibv_modify_qp failed with (?:error (?!Cannot allocate)|\d+ )"
+            r"|NET/IB ?: (?:\S+ )?async fatal event|NET/IB : Attempted to connect incompatible devices"
+        ),
+        beside=re.compile(r"NCCL_IB_\w+ (?:set|=)|NET/IB : Using"),
+        sure=0.75,
+        summary="InfiniBand or RoCE between the nodes fails",
+        explanation="Wrong card or GID index for this network, a lossy fabric, or a node that went away. TCP "
+        "works without it, slower.",
+        fixes=(
+            _fix("env", "NCCL_IB_HCA", "the cards that share a fabric, as `ibdev2netdev` lists them"),
+            _fix("env", "NCCL_IB_GID_INDEX", "of RoCE v2 on that port (`show_gids`)"),
+            _fix("env", "NCCL_IB_DISABLE", "1", kind="workaround", cost="TCP: far slower between nodes"),
+        ),
+        next_measurement="ibstat; show_gids; ib_write_bw between the two nodes; NCCL_DEBUG=INFO",
     ),
     Sign(
         kind="nccl.nvls_fabric",
@@ -142,6 +180,55 @@ SIGNS = (
         ),
         next_measurement="the same command with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH on every "
         "node",
+    ),
+    Sign(
+        kind="nccl.internal_error",
+        pattern=re.compile(
+            r"Mismatched NCCL version detected : rank (?P<rank>\d+) version (?P<version>\d+) rank "
+            r"(?P<other>\d+) "
+            r"version (?P<than>\d+)"
+        ),
+        sure=0.95,
+        summary="ranks {rank} and {other} have different NCCL libraries ({version} and {than})",
+        fixes=(_fix("package", "nvidia-nccl-cu12", "one version on all nodes and in all containers"),),
+        next_measurement="python -c 'import torch; print(torch.cuda.nccl.version())' on every node",
+    ),
+    Sign(
+        kind="nccl.internal_error",
+        pattern=re.compile(
+            r"NCCL error: invalid (?:usage|argument)|NCCL Error [45]: invalid|invalid usage \(run with"
+            r"|ncclInvalid(?:Usage|Argument)"
+        ),
+        unless=re.compile(
+            r"Duplicate GPU detected|Mismatched NCCL version|Multiple Ranks are using the same GPU"
+        ),
+        sure=0.6,
+        summary="NCCL refused a call: its arguments or ranks do not fit together",
+        explanation="Only NCCL's own line tells: two ranks on one card, libraries of different versions, or "
+        "a size that ranks do not agree on.",
+        fixes=(
+            _MORE,
+            _fix("env", "CUDA_VISIBLE_DEVICES", "one card per rank"),
+            _fix("package", "nvidia-nccl-cu12", "the version that the engine's torch was built with"),
+        ),
+        next_measurement="the same command with NCCL_DEBUG=WARN on every rank",
+    ),
+    Sign(
+        kind="perf.p2p_off",
+        pattern=re.compile(r"P2P is disabled between NVLINK connected GPUs (?P<a>\d+) and (?P<b>\d+)"),
+        sure=0.7,
+        summary="cards {a} and {b} are joined by NVLink, and the driver refuses copies between them",
+        fixes=(_fix("hardware", "NVLink bridge or fabric", "reseat; reset the cards"),),
+        next_measurement="nvidia-smi topo -p2p n; nvidia-smi nvlink -s",
+        severity=Severity.WARNING,
+    ),
+    Sign(
+        kind="gpu.visibility",
+        pattern=re.compile(r"Multiple Ranks are using the same GPU"),
+        sure=0.94,
+        summary="several ranks were given the same card",
+        fixes=(_fix("env", "CUDA_VISIBLE_DEVICES", "one card per rank"),),
+        next_measurement="CUDA_VISIBLE_DEVICES and LOCAL_RANK of each rank's process (/proc/PID/environ)",
     ),
     Sign(
         kind="gpu.visibility",
@@ -251,6 +338,22 @@ RULE = Rule(
         "gloo",
         "GLOO_",
         "no socket interface",
+        "no interface found",
+        "listening interface found",
+        "IP interface found",
+        "NCCL_OOB_NET_IFNAME",
+        "cannot be retrieved",
+        "got error: ",
+        "wait timeout",
+        "Timeout waiting for key",
+        "NET/IB",
+        "ibv_modify_qp",
+        "Mismatched NCCL version",
+        "NCCL error: invalid",
+        "invalid usage",
+        "ncclInvalid",
+        "P2P is disabled between",
+        "Multiple Ranks are using",
         "SOCKET_IFNAME",
         "Unable to find ",
         "Unable to resolve hostname",

@@ -31,7 +31,8 @@ _BUS = re.compile(
     r"SIGBUS|Bus error \(core dumped\)|^Bus error|(?:exit|status|code)\D{0,12}\b135\b|exitcode: -7"
     r"|exit code:? -7"
     r"|received signal 7\b|out of shared memory|insufficient shared memory \(shm\)|signal: 7|\(signal 7"
-    r"|Fatal Python error: Bus error"
+    r"|Fatal Python error: Bus error|unable to allocate shared memory\(shm\)"
+    r"|unable to (?:write to|open) (?:file|shared memory object) </torch_\S*: No space left"
 )
 _COUNTER = re.compile(r"@\s+0x(?P<hex>[0-9a-f]{8,16})\b")
 _MAPPED = re.compile(r"\.safetensors|\.gguf|safe_open|load_file")
@@ -171,7 +172,7 @@ def _bus(case: Case) -> tuple[Match, ...]:
             kind="host.shm_full",
             sure=0.96 if named else 0.4 if of_file else 0.85,
             lines=(*named, *lines, *counters[:2])[:6],
-            summary="SIGBUS: a write to shared memory found no page"
+            summary="shared memory of the processes is full: a write found no page"
             + (", the address holds the name of NCCL's segment" if named else ""),
             explanation="A mapping of /dev/shm that is full kills its writer without an error text. The same "
             "signal comes from "
@@ -232,6 +233,8 @@ RULE = Rule(
         "signal 7",
         "signal: 7",
         "out of shared memory",
+        "allocate shared memory(shm)",
+        "</torch_",
         "insufficient shared memory",
     ),
     read=read,

@@ -8,9 +8,9 @@ Source: vLLM 0.1 to 0.33 `config/model.py` (`verify_with_parallel_config`), `qua
 import re
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
+from bringup.parse.log_message import Message, Said, literals_of
 from bringup.planner.fitting import cut_that_keeps_blocks, cuts_that_fit, divisors
-from bringup.rules import Match, Rule
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, is_uncut, package_of, tensor_parallel_of
@@ -187,22 +187,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """Every refusal to cut, with the sizes that can be cut."""
-    return tuple(
-        Match(
-            kind=one.message.kind,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary,
-            explanation=_explanation(one),
-            fixes=_FIXES[one.message.kind](case, one),
-        )
-        for one in surest(case, _MESSAGES)
-        if _holds(case, one)
-    )
-
-
 def _holds(case: Case, one: Said) -> bool:
     """Whether what a message needs beside itself is there."""
     if one.message.kind == "shard.gguf_tp":
@@ -373,6 +357,8 @@ _FIXES: dict[str, Callable[[Case, Said], tuple[Fix, ...]]] = {
     "shard.model_bug": _bug,
     "shard.gguf_tp": _gguf,
 }
+
+read = read_messages(_MESSAGES, _FIXES, explain=_explanation, holds=_holds)
 
 RULE = Rule(
     kinds=tuple(_FIXES),

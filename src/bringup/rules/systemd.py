@@ -107,7 +107,12 @@ SIGNS = (
         kind="systemd.env",
         pattern=re.compile(
             r"status=(?P<state>2[0-4]\d/[A-Z_]+)|Failed at step (?P<step>[A-Z_]+) spawning"
-            r"|Failed to locate executable"
+            r"|(?:Failed|Unable) to locate executable|Changing to the requested working directory failed"
+            r"|Failed to (?:determine (?:user|group) credentials|load environment files"
+            r"|set up mount namespacing"
+            r"|set up credentials)|Neither a valid executable name nor an absolute path"
+            r"|has a bad unit file setting"
+            r"|Unit configuration has fatal error|Service has no ExecStart="
         ),
         sure=0.92,
         summary="systemd could not start the command at all ({state})",
@@ -213,6 +218,14 @@ RULE = Rule(
         "status=2",
         "Failed at step",
         "locate executable",
+        "working directory failed",
+        "Failed to determine ",
+        "Failed to load environment files",
+        "Failed to set up ",
+        "Neither a valid executable",
+        "bad unit file setting",
+        "has fatal error, unit will not",
+        "Service has no ExecStart=",
         "MemoryDenyWriteExecute",
         "PrivateDevices",
         "DevicePolicy",

@@ -80,6 +80,7 @@ SIGNS = (
         pattern=re.compile(
             r"No device request channel registered, blocked until released"
             r"|Device is currently in use, task .* blocked until device is released"
+            r"|failed to open /dev/vfio/\d+: Device or resource busy"
         ),
         sure=0.9,
         summary="the card cannot leave vfio-pci while a guest holds it",
@@ -115,6 +116,41 @@ SIGNS = (
         next_measurement="dmesg -T | grep -iE 'aer|pcieport'",
     ),
     Sign(
+        kind="topology.link_errors",
+        pattern=re.compile(
+            r"PCIe Bus Error: severity=Un\w+ \((?P<degree>Fatal|Non-Fatal)\)|AER: can't recover"
+            r"|nvidia \S+: AER: .*device recovery failed"
+        ),
+        beside=re.compile(r"^(?:nvidia|pcieport|vfio-pci) \S+: +\[ ?\d+\] \w+"),
+        sure=0.8,
+        summary="a PCIe link reports errors that it cannot correct ({degree})",
+        fixes=(
+            _fix("hardware", "slot, riser or cable", "reseat; a direct slot, or one generation less"),
+            _fix("kernel-param", "pcie_aspm", "off"),
+        ),
+        next_measurement="dmesg -T | grep -iE 'aer|pcieport'; lspci -vv -s BUS | grep -E 'LnkSta|UESta'",
+    ),
+    Sign(
+        kind="topology.link_errors",
+        pattern=re.compile(r"PCIe Bus Error: severity=Correct"),
+        sure=0.4,
+        summary="a PCIe link corrects errors: harmless now and then, a bad cable or riser when they are many",
+        fixes=(),
+        next_measurement="dmesg -T | grep -c 'severity=Correct'; lspci -vv -s BUS | grep LnkSta",
+        severity=Severity.NOTE,
+    ),
+    Sign(
+        kind="topology.no_iommu",
+        pattern=re.compile(r"vfio (?P<bus>\S+): no iommu_group found|No IOMMU detected, please activate it"),
+        sure=0.94,
+        summary="card {bus} has no IOMMU group: the IOMMU is off",
+        fixes=(
+            _fix("kernel-param", "intel_iommu", "on", cost="Intel; AMD has it on when the firmware does"),
+            _fix("hardware", "firmware: VT-d or AMD-Vi", "on"),
+        ),
+        next_measurement="dmesg | grep -iE 'DMAR|AMD-Vi'; ls /sys/kernel/iommu_groups",
+    ),
+    Sign(
         kind="topology.reset_method",
         pattern=re.compile(
             r"/reset': Inappropriate ioctl for device"
@@ -130,6 +166,7 @@ SIGNS = (
         kind="topology.bar_window",
         pattern=re.compile(
             r"PCI I/O region assigned to your NVIDIA device is invalid|NVRM: BAR\d is 0M @ 0x0"
+            r"|^nvidia \S+: BAR \d: (?:no space for|failed to assign|can't assign) \[mem"
         ),
         beside=re.compile(r"nvidia: probe of \S+ failed with error -1"),
         sure=0.95,
@@ -207,6 +244,12 @@ RULE = Rule(
         "free device for",
         "held back, waiting for",
         "vfio_virqfd",
+        "PCIe Bus Error",
+        "AER: ",
+        "no iommu_group found",
+        "No IOMMU detected",
+        "failed to open /dev/vfio",
+        ": BAR ",
         "IOMMU is disabled or configured",
         "RMP_PAGE_FAULT",
     ),

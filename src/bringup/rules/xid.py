@@ -21,6 +21,7 @@ _LINE = re.compile(r"NVRM: Xid|Xid \(|XidCriticalError|^\s*Xid \d{1,3} \(|previo
 _SWITCH = re.compile(r"SXid \(PCI:(?P<bus>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)")
 _OFF_BUS = re.compile(
     r"^\W*(?:\S+ )?(?:.*NVRM: .*|.*kernel: .*)?GPU has fallen off the bus|GPU lost from the bus"
+    r"|NVMLError_GpuIsLost|GPU is lost\.  ?Reboot the system"
     r"|^\W*(?:.*NVRM:\s+)fallen off the bus and is not responding"
 )
 _GSP = re.compile(
@@ -356,6 +357,8 @@ RULE = Rule(
         "previous Xid",
         "fallen off the bus",
         "GPU lost from the bus",
+        "GpuIsLost",
+        "GPU is lost",
         "RPC from GSP",
         "eartbeat timed out, currentTimeMs",
         "GSP Timeout",

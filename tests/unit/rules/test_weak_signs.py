@@ -3,8 +3,9 @@
 import pytest
 
 from bringup.parse.oom import read_out_of_memory
-from bringup.rules import packages, shard
+from bringup.rules import shard
 from bringup.rules.jit import RULE as JIT
+from bringup.rules.python_imports import RULE as IMPORTS
 from bringup.units import GIB
 from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Severity
@@ -31,9 +32,7 @@ def test_tuning_is_a_note() -> None:
 
 
 def test_a_wrapper_stays_below_half() -> None:
-    (match,) = packages.read(
-        _case("Model architectures ['X'] failed to be inspected. Please check the logs.")
-    )
+    (match,) = IMPORTS.read(_case("Model architectures ['X'] failed to be inspected. Please check the logs."))
     assert match.kind == "pkg.inspect_wrapper"
     assert match.sure < 0.5
 
