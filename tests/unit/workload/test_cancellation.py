@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from bodies import first, shared_out, synthetic
 from bringup.errors import UsageError
 from bringup.workload.cancellation import Cancelled, read_cancellation
+from bringup.workload.known_questions import WithQuestions
 
 
 def cancelled(text):
@@ -37,6 +38,12 @@ def test_an_option_says_share_and_times(text, share, low, high):
 def test_what_is_no_cancellation_is_said(text):
     with pytest.raises(UsageError, match="--cancel"):
         read_cancellation(text, option="--cancel")
+
+
+def test_a_known_question_is_never_hung_up_on():
+    inner = WithQuestions(workload=synthetic(), padding=synthetic(), share=0.5)
+    made = first(Cancelled(workload=inner, cancellation=read_cancellation("100%", option="-c")), 20)
+    assert all((one.question is None) is (one.cancel_after_s is not None) for one in made)
 
 
 def test_nobody_goes_on_talking_after_hanging_up():

@@ -22,6 +22,7 @@ from bringup.workload.known_questions import (
     question_text,
 )
 from bringup.workload.lengths import fixed_length
+from bringup.workload.request_body import BodyShape
 
 RIGHT = {
     "capital": "The capital of France is Paris.",
@@ -122,6 +123,12 @@ def test_questions_are_as_long_as_what_they_replace_and_end_in_the_question():
         assert said(question).endswith(question_text(question.question))
         assert "\n\n" in said(question)
         assert json.loads(question.body)["max_tokens"] == 24
+
+
+def test_a_completion_says_whose_turn_it_is():
+    (request,) = first(with_questions(1.0, shape=BodyShape(model="m", is_chat=False)), 1)
+    assert said(request).endswith(f"\n\nQuestion: {question_text(request.question)}\nAnswer:")
+    assert question_tails(is_chat=False)["sum"].startswith("\n\nQuestion: What is 2 + 2?")
 
 
 def replaced_tails():
