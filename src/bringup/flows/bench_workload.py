@@ -138,4 +138,4 @@ def _tails(request: BenchRequest) -> dict[str, str]:
         return {}
     from bringup.workload.known_questions import question_tails  # noqa: PLC0415 - only where they are asked
 
-    return question_tails()
+    return question_tails(is_chat=request.is_chat)

@@ -89,10 +89,7 @@ def calibration_asks(
         ends = [_ask(shape, _tail_key(key), f"{_TAIL_LEAD}{text}", engine) for key, text in tails.items()]
         return (*first, *ends)
     measured = _halves(counts)
-    if measured is None or _group_key(0) in counts:
-        return ()
-    overhead, first_half, second_half = measured
-    if overhead < 0 or (first_half, second_half) == (_HALF, len(WORDS) - _HALF):
+    if measured is None or measured[1:] == (_HALF, len(WORDS) - _HALF) or _group_key(0) in counts:
         return ()
     return tuple(
         _ask(shape, _group_key(number), " ".join(words), engine) for number, words in enumerate(_groups())
@@ -110,14 +107,10 @@ def calibration(counts: Mapping[str, int | None]) -> Calibration:
     if measured is None:
         return UNASKED
     overhead, first_half, second_half = measured
-    total = first_half + second_half
-    # Less than half a token a word: the server does not count what it was sent.
-    if overhead < 0 or total < len(WORDS) / 2:
-        return UNASKED
     if (first_half, second_half) == (_HALF, len(WORDS) - _HALF):
         tails = _tails(counts, overhead + _GROUP)
         return Calibration(overhead=overhead, spread=0.0, tails=tails)
-    return _by_groups(counts, overhead, total)
+    return _by_groups(counts, overhead, first_half + second_half)
 
 
 def _by_groups(counts: Mapping[str, int | None], overhead: int, total: int) -> Calibration:
@@ -152,9 +145,15 @@ def _tails(counts: Mapping[str, int | None], before: int) -> tuple[tuple[str, in
 
 
 def _halves(counts: Mapping[str, int | None]) -> tuple[int, int, int] | None:
-    """Template, first half of the words and second half, in tokens; None when the server did not say."""
+    """Template, first half of the words and second half, in tokens; None when the server did not say.
+
+    Nor does it when its counts cannot be those of what it was sent: a template of less than nothing, or less
+    than half a token a word.
+    """
     first, second, whole = (counts.get(key) for key in (_FIRST, _SECOND, _WHOLE))
     if first is None or second is None or whole is None:
+        return None
+    if whole > first + second or 2 * whole - first - second < len(WORDS) / 2:
         return None
     return first + second - whole, whole - second, whole - first
 

@@ -56,7 +56,7 @@ def read_cancellation(text: str, *, option: str, seed: int = 0) -> Cancellation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """A workload of which a share is hung up on."""
+    """A workload of which a share is hung up on; known questions are not."""
 
     workload: Workload
     cancellation: Cancellation
@@ -70,7 +70,7 @@ class Cancelled:
     def requests(self, generator: int, generators: int) -> Iterator[LoadRequest]:
         """The requests of one generator, some of them to be hung up on."""
         for request in self.workload.requests(generator, generators):
-            after = self.cancellation.after(request.index)
+            after = None if request.question is not None else self.cancellation.after(request.index)
             yield request if after is None else replace(request, cancel_after_s=after)
 
     def next_turn(self, request: LoadRequest, answer: str) -> LoadRequest | None:

@@ -71,13 +71,15 @@ class Dataset:
     def requests(self, generator: int, generators: int) -> Iterator[LoadRequest]:
         """The requests of one generator, to the end of the file or, repeated, without end."""
         maker, index, passed_s = _Maker(self), 0, 0.0
-        while True:
+        idle = 0  # passes over the file without a record of this generator's that is of use
+        while idle < generators:
             clock, begun, last = _Clock(self), index, None
+            idle += 1
             for raw in self._format.cut(self.source):
                 if index == begun:
                     clock.start(raw)
                 if index % generators == generator and (sample := maker.sample(raw)) is not None:
-                    at_s = clock.at(sample, raw)
+                    at_s, idle = clock.at(sample, raw), 0
                     yield maker.request(sample, index, None if at_s is None else passed_s + at_s)
                 index, last = index + 1, raw
             if not self.repeats or last is None:

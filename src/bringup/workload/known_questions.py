@@ -52,19 +52,25 @@ class Judged:
     reason: str = ""
 
 
-def question_tails() -> dict[str, str]:
+def question_tails(*, is_chat: bool = True) -> dict[str, str]:
     """The texts that end the prompts of questions, by key, for the calibration; a secret stands for all.
 
     >>> question_tails()["week"].strip()
     'How many days are in a week? Answer with the number only.'
     """
-    return {kind: _tail(kind, WORDS[0]) for kind in dict.fromkeys(_KINDS)}
+    return {kind: _tail(kind, WORDS[0], is_chat=is_chat) for kind in dict.fromkeys(_KINDS)}
 
 
-def _tail(kind: str, secret: str) -> str:
+def _tail(kind: str, secret: str, *, is_chat: bool) -> str:
+    """The end of a prompt; where no chat template says whose turn it is, the text does."""
+    asked = _question(kind, secret)
+    return f"\n\n{asked}" if is_chat else f"\n\nQuestion: {asked}\nAnswer:"
+
+
+def _question(kind: str, secret: str) -> str:
     if kind == _SECRET:
-        return f"\n\nThe secret word is {secret}. What is the secret word? Answer with one word."
-    return f"\n\n{_FACTS[kind].question}"
+        return f"The secret word is {secret}. What is the secret word? Answer with one word."
+    return _FACTS[kind].question
 
 
 def _kind(key: str) -> tuple[str, str]:
@@ -76,7 +82,7 @@ def _kind(key: str) -> tuple[str, str]:
 def _fact(key: str) -> Fact | None:
     kind, secret = _kind(key)
     if kind == _SECRET and secret:
-        return Fact(key=key, question=_tail(kind, secret).strip(), words=(secret,))
+        return Fact(key=key, question=_question(kind, secret), words=(secret,))
     return _FACTS.get(kind)
 
 
@@ -182,7 +188,7 @@ class WithQuestions:
         vocabulary = calibration.vocabulary
         secret = vocabulary[Random(f"{self.seed}/{request.index}").randrange(len(vocabulary))]  # noqa: S311
         tokens = request.input_tokens or calibration.overhead + calibration.tail_tokens(kind) + 1
-        tail = json.dumps(_tail(kind, secret)).strip('"').encode()
+        tail = json.dumps(_tail(kind, secret, is_chat=self.padding.shape.is_chat)).strip('"').encode()
         prompt = text.prompt(request.index, tokens, tail=kind) + tail
         return replace(
             request,

@@ -171,7 +171,7 @@ def _require_sane(lengths: Lengths, where: str) -> None:
             raise UsageError(f"the range {low}:{high} ends before it begins: {where}", hint=f"{high}:{low}")
     if lengths.least < 1:
         raise UsageError(f"a length of 0 tokens: {where}", hint="the shortest request has 1 token")
-    if lengths.most > _MOST or (lengths.mean or 1) <= 0:
+    if lengths.most > _MOST or (lengths.mean is not None and lengths.mean <= 0):
         raise UsageError(f"no length that a request can have: {where}", hint=_HINT)
 
 

@@ -13,7 +13,7 @@ from bringup.workload.lengths import Lengths
 from bringup.workload.request_body import BodyShape, body_pieces, whole_body
 
 _PREFIX_NUMBERS = 10**12  # where the openings of shared prefixes begin: any place far from most others
-_BLOCK_NUMBERS = 1 << 32  # where the openings begin of blocks that no hash names
+_BLOCK_NUMBERS = 10**10  # where the openings begin of blocks that no hash names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
