@@ -203,6 +203,7 @@ def _needle(talk: Talk) -> str | None:
         re.IGNORECASE,
     )
     found = [value for name, value in pairs if name.strip().lower() in question.lower()]
+    found += re.findall(r"\bthe secret word is (\w+)\.", question, re.IGNORECASE)
     asks = re.search(r"\bwh(?:at|ich)\b|\bname\b|\btell\b|\blist\b|\breply\b", question, re.IGNORECASE)
     if found and asks:
         return ", ".join(dict.fromkeys(found))

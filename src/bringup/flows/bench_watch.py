@@ -12,7 +12,6 @@ from bringup.load.page import Counts, Wish
 from bringup.stats.interval import Batch, batch_interval, batches_of
 from bringup.values.bench import GeneratorRun
 
-_TICK_S = 0.1
 _SHOWN_S = 0.25
 _RATE_S = 2.0  # the rate that is shown is that of the last seconds
 _KNOWN_TO = 0.02  # half width of the token rate's interval, as a share, at which a rung ends by itself
@@ -42,6 +41,8 @@ class RungWatch:
     duration_s: float | None = None
     ends_itself: bool = False
     on_progress: Callable[[Progress], None] = lambda _progress: None
+    clock: Callable[[], float] = time.monotonic
+    tick_s: float = 0.1
     stopped_because: str = ""
     _ticks: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # since it was steady
     _recent: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
@@ -49,11 +50,12 @@ class RungWatch:
     async def run(self, running: Coroutine[Any, Any, tuple[GeneratorRun, ...]]) -> tuple[GeneratorRun, ...]:
         """The records of the rung, watched until it ends."""
         task = asyncio.ensure_future(running)
-        begun, shown = time.monotonic(), 0.0
+        begun = self.clock()
+        shown = -_SHOWN_S
         try:
             while not task.done():
-                await asyncio.wait({task}, timeout=_TICK_S)
-                now, counts = time.monotonic(), self.fleet.counts()
+                await asyncio.wait({task}, timeout=self.tick_s)
+                now, counts = self.clock(), self.fleet.counts()
                 self._note(now, counts)
                 if now - shown >= _SHOWN_S and not task.done():
                     shown = now

@@ -54,7 +54,7 @@ def read_concurrency(text: str) -> Loads:
     ((1.0, 2.0, 4.0, 8.0, 12.0), 512.0)
     """
     loads = _loads(text, "--concurrency", "write `8`, `1,2,4`, `1-64` (doubling) or `auto`")
-    for value in (*loads.values, loads.high or 1):
+    for value in (*loads.values, 1 if loads.high is None else loads.high):
         if value != int(value) or not 1 <= value <= MOST_STREAMS:
             raise UsageError(f"wanted whole streams from 1 to {MOST_STREAMS:,}, found `{value:g}`")
     return loads
@@ -70,7 +70,7 @@ def read_rate(text: str) -> Loads:
     (0.5, 1.0, 2.0, 3.0)
     """
     loads = _loads(text, "--rate", "write `2.5`, `1,2,4`, `1-16` (doubling) or `auto` together with `--slo`")
-    for value in (*loads.values, loads.high or 1.0):
+    for value in (*loads.values, 1.0 if loads.high is None else loads.high):
         if not 0 < value <= _MOST_RATE:
             raise UsageError(f"wanted more than 0 requests per second, found `{value:g}`")
     return Loads(values=loads.values, is_rate=True, is_auto=loads.is_auto, low=loads.low, high=loads.high)

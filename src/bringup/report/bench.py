@@ -69,7 +69,10 @@ def _head(run: BenchRun, style: TextStyle) -> str:
     version = f" {run.engine_version}" if run.engine_version else ""
     title = visible(f"{run.model} on {engine}{version} at {run.url}")
     first = f"{_styled(verdict(run), _STYLES[severity], style)}   {_styled(title, _BOLD, style)}"
-    lines = [first] if len(verdict(run)) + 3 + len(title) <= style.width else [*first.split("   ", 1)]
+    lines = [first]
+    if len(verdict(run)) + 3 + len(title) > style.width:
+        parts = [(verdict(run), _STYLES[severity]), (title, _BOLD)]
+        lines = [_styled(line, code, style) for part, code in parts for line in _wrapped(part, style)]
     lines += _wrapped(paragraph(run), style)
     return "\n".join(lines) + "\n"
 

@@ -76,7 +76,7 @@ class _Scale:
 
     def value(self, row: int) -> float:
         low, high = self._of(self.low_y), self._of(self.high_y)
-        at = high - (high - low) * row / (self.rows - 1)
+        at = low + (high - low) * (self.rows - 1 - row) / (self.rows - 1)
         return math.exp(at) if self.is_log else at
 
     def _of(self, y: float) -> float:

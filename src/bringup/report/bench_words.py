@@ -41,7 +41,7 @@ def verdict(run: BenchRun) -> str:
     if run.slo is not None:
         said.append(_slo_verdict(run))
     elif run.saturation is not None:
-        said.append(f"full at {run.saturation:g} streams")
+        said.append(f"full at {load_words(Rung(concurrency=int(run.saturation)))}")
     else:
         said.append("measured")
     if worst(run.findings) in (Severity.WARNING, Severity.FAILURE):
@@ -61,7 +61,7 @@ def _slo_verdict(run: BenchRun) -> str:
 
 def _best_words(run: BenchRun) -> str:
     is_rate = any(rung.rate is not None for rung in run.rungs)
-    return f"{run.slo_best:g} {'requests/s' if is_rate else 'streams'}"
+    return f"{run.slo_best:g} {'requests/s' if is_rate else 'stream' if run.slo_best == 1 else 'streams'}"
 
 
 def paragraph(run: BenchRun) -> str:
@@ -165,10 +165,8 @@ def _doubt(run: BenchRun) -> str:
     ]
     if not moved:
         return ""
-    loads = ", ".join(map(load_words, moved))
-    return (
-        f"At {loads} the instrument was too busy to be exact: give it more --workers or a machine of its own."
-    )
+    late = loads_words(moved)
+    return f"At {late} the instrument was late by more than 1 % of the itl: see its line at the end."
 
 
 def instrument_words(run: BenchRun) -> str:
