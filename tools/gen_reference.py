@@ -27,9 +27,11 @@ from bringup.cli.main import COMMANDS, bringup
 from bringup.engines import Engine
 from bringup.flows import probes
 from bringup.machine import Subject, Target
+from bringup.parse import bench_result
+from bringup.report import bench_json, plain
 from bringup.report import json as report_json
-from bringup.report import plain
 from bringup.rules import Rule
+from bringup.values.bench import BenchRun, GeneratorRun
 from bringup.values.engine import EngineStatus, ServedModel
 from bringup.values.host import HostSnapshot, Question
 from bringup.values.report import Report
@@ -62,6 +64,8 @@ def pages() -> dict[str, str]:
         "host-questions.md": host_page(),
         "exit-codes.md": exit_codes_page(),
         "report-json.md": report_page(),
+        "bench-json.md": bench_page(),
+        "bench-findings.md": bench_findings_page(),
     }
 
 
@@ -228,6 +232,36 @@ def report_page() -> str:
     )
 
 
+def bench_page() -> str:
+    """Every record of a result of `bench` in JSON, field by field."""
+    intro = (
+        f"`bringup bench --json` prints one object: the fields of `BenchRun` below, and `schema`, which is "
+        f"`{bench_result.SCHEMA}`. Fields may be added under this name; none is renamed, removed or given "
+        f"another meaning without a new one. `null` means *not known*, never zero.\n\n"
+        f"`instrument` holds what the instrument says of itself: `lag_p50_s`, `lag_p99_s`, `busy_share` and "
+        f"its bounds of error (`ttft_error_s`, `itl_mean_error_s`, `itl_gap_error_s`) in the worst load, "
+        f"`generators`, `warm_up_requests` and the `self_test`.\n\n"
+        f"`bench -o FILE` writes the same, and in each load `runs`: what every generator recorded, the "
+        f"requests column by column (`records`), their times in nanoseconds after the load's start."
+    )
+    records = [
+        record for record in records_below(BenchRun, GeneratorRun) if record.__module__ == BenchRun.__module__
+    ]
+    return page("The result of a bench as JSON", intro, *(_record_part(record) for record in records))
+
+
+def bench_findings_page() -> str:
+    """What `bench` may have to say of a run."""
+    judges = registry.load("bringup.stats.findings", "JUDGE")
+    intro = (
+        "What `bringup bench` says of a run beside its figures. What only informs is a note; what makes a "
+        "figure doubtful, or breaks what was asked, is a warning and exit code 1; a failure is a run whose "
+        "figures mean nothing."
+    )
+    parts = [f"## {name}\n\n{doc_of(f'bringup.stats.findings.{name}')}" for name in judges]
+    return page("Findings of a bench", intro, *parts)
+
+
 def records_below(*roots: type) -> tuple[type, ...]:
     """`roots` and every record that one of their fields can hold, each once, nearest first."""
     found: list[type] = []
@@ -264,6 +298,8 @@ def _record_part(record: type) -> str:
 
 def wire_name(record: type, field: str) -> str:
     """The name of a record's field in JSON, as the renderer itself writes it."""
+    if record.__module__ == BenchRun.__module__:
+        return bench_json.wire_name(record, field)
     empty = object.__new__(record)
     for one in dataclasses.fields(cast("Any", record)):
         object.__setattr__(empty, one.name, f"the value of {one.name}")

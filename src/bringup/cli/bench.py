@@ -38,6 +38,11 @@ def _share(_ctx: click.Context, option: click.Parameter, value: str | None) -> f
     return share
 
 
+def _complete(_ctx: click.Context, _argument: click.Parameter, typed: str) -> list[str]:
+    """The other command that begins with `bench`."""
+    return ["compare"] if "compare".startswith(typed) else []
+
+
 def _price(_ctx: click.Context, _option: click.Parameter, value: float | None) -> float | None:
     if value is not None and not 0 <= value < float("inf"):  # so that "not a number" is refused as well
         raise click.BadParameter("wanted a price, 0 or more")
@@ -134,7 +139,7 @@ _OUTPUT_OPTIONS = _options(
 
 
 @click.command("bench")
-@click.argument("url", required=False)
+@click.argument("url", required=False, shell_complete=_complete)
 @_LOAD_OPTIONS
 @_PROMPT_OPTIONS
 @_WAY_OPTIONS

@@ -80,6 +80,17 @@ def record_columns(records: Sequence[RequestRecord]) -> dict[str, list[object]]:
     return columns
 
 
+def wire_name(record: type, field: str) -> str:
+    """The name of a record's field in JSON.
+
+    >>> wire_name(Rung, "ttft"), wire_name(RequestRecord, "sent")
+    ('ttft_s', 'sent_ns')
+    """
+    if record is RequestRecord:
+        return f"{field}_ns" if field in RECORD_TIMES else field
+    return WIRE.get(field, field)
+
+
 def _plain_fields(record: object, *, without: frozenset[str] = frozenset()) -> dict[str, object]:
     fields = dataclasses.fields(cast("Any", record))
     return {
