@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, cast
 from bringup import __version__, registry
 from bringup.flows.bench_answers import KnownAnswers
 from bringup.flows.bench_beside import Beside, BesideRung
+from bringup.flows.bench_limits import usable_cores
 from bringup.flows.bench_request import RUNG_S, BenchRequest
 from bringup.flows.bench_search import Found, found_of, load_of, next_load
-from bringup.flows.bench_server import ask_server
+from bringup.flows.bench_server import Server, ask_server
 from bringup.flows.bench_watch import Progress, RungWatch
 from bringup.flows.bench_workload import Prompts, prompts_for
 from bringup.load.fleet import Fleet, shares
@@ -96,9 +97,8 @@ class Bench:
         request, world = self.request, self.world
         self._results, self._windows = list(self.before), [None] * len(self.before)
         self.hooks.on_step("asking the server who it is")
-        server = await ask_server(world.endpoint, url=request.url, model=request.model)
+        server, test = await self._begin()
         self._ignores_end = server.ignores_end
-        test = await self.fleet.test()
         self._is_measuring = True
         prompts = await prompts_for(request, server, world.endpoint)
         await self._warm_up(prompts)
@@ -113,6 +113,18 @@ class Bench:
         async with beside:
             end = await self._loads(prompts, test, beside)
         return await self._finished(prompts, test, beside, end)
+
+    async def _begin(self) -> tuple[Server, SelfTest]:
+        """Who answers, and what the instrument measures of itself: at once where there are cores for both."""
+        testing = asyncio.create_task(self.fleet.test())
+        await asyncio.sleep(0)  # the generators are told before this process is busy
+        try:
+            if usable_cores() <= self.fleet.size:
+                await testing
+            server = await ask_server(self.world.endpoint, url=self.request.url, model=self.request.model)
+            return server, await testing
+        finally:
+            testing.cancel()
 
     async def _loads(self, prompts: Prompts, test: SelfTest, beside: Beside) -> Answer:
         """Every load, one after the other; how the search for them ended."""

@@ -1,8 +1,13 @@
 """GPUs as people name them in a sentence."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-from bringup.values.host import Gpu
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a word for a number needs no record of a host
+    from collections.abc import Iterable, Sequence
+
+    from bringup.values.host import Gpu
 
 CLOCK_REASONS = {  # bits of NVML's `nvmlClocksEventReasons`
     0x1: "idle",
@@ -20,6 +25,7 @@ CLOCK_REASONS = {  # bits of NVML's `nvmlClocksEventReasons`
 def gpus_text(gpus: Iterable[Gpu]) -> str:
     """Their indices with runs drawn together; their addresses where they have none.
 
+    >>> from bringup.values.host import Gpu
     >>> gpus_text([Gpu(index=number) for number in (0, 1, 2, 3, 5)]), gpus_text([Gpu(index=4)])
     ('GPUs 0-3, 5', 'GPU 4')
     """
