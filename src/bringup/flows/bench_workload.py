@@ -1,8 +1,12 @@
 """The workload of each load: what the user chose, made for the server that answers."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from bringup.errors import UsageError
 from bringup.flows.bench_request import BenchRequest
 from bringup.flows.bench_server import Server
 from bringup.transport import Endpoint
@@ -17,6 +21,9 @@ from bringup.workload.calibration import (
 )
 from bringup.workload.request_body import BodyShape
 from bringup.workload.synthetic import Synthetic, require_room
+
+if TYPE_CHECKING:  # only where there is a file
+    from bringup.workload.dataset import Dataset
 
 _RUNGS = 1024  # salts that one run may use: more than it ever has loads
 _SALTS = 1 << 62
@@ -84,7 +91,19 @@ class Prompts:
             calibration=self.calibration,
         )
 
-    def _dataset(self, padding: Synthetic) -> Workload:
+    def survey(self) -> None:
+        """Reads the whole data file once, so that what is wrong in it shows before the load.
+
+        Raises:
+            UsageError: a record cannot be read, or there is none.
+        """
+        from bringup.workload.dataset import survey  # noqa: PLC0415 - only where there is a file
+
+        found = survey(self._dataset(self._padding(0)))
+        if not found.used:
+            raise UsageError(f"no request in `{self.request.dataset}`")
+
+    def _dataset(self, padding: Synthetic) -> Dataset:
         from bringup.transport.data_file import DataFile  # noqa: PLC0415 - only where there is a file
         from bringup.workload.dataset import open_dataset  # noqa: PLC0415 - the same
 
@@ -116,7 +135,7 @@ async def prompts_for(request: BenchRequest, server: Server, endpoint: Endpoint)
     """
     prompts = Prompts(request=request, server=server)
     if request.dataset is not None:
-        prompts.workload(0)  # an error of the file comes before the load
+        prompts.survey()
     if not request.calibrates:
         return prompts
     counts: dict[str, int | None] = {}
