@@ -12,24 +12,35 @@ from bringup.transport.ssh import checked_destination
 
 LOCAL = "local"
 # This boot and the last, oldest first. A user's own systemd has a journal too: it is asked when the system's
-# holds nothing of that name.
+# holds nothing of that name. Without `--all` a line with a carriage return, as progress bars write, or with
+# bytes that are no text is "[82B blob data]".
 _JOURNAL = """
 unit={unit}
-one() {{ journalctl "$@" --no-pager --quiet --output=short-iso 2>/dev/null; }}
+one() {{ journalctl "$@" --all --no-pager --quiet --output=short-iso 2>/dev/null; }}
 both() {{ one "$@" --boot=-1; one "$@" --boot=0 || one "$@"; }}
 command -v journalctl >/dev/null 2>&1 || {{ echo "journalctl is not there" >&2; exit 69; }}
-if one --unit="$unit" --lines=1 | grep -q .; then both --unit="$unit"
-elif one --user-unit="$unit" --lines=1 | grep -q .; then both --user-unit="$unit"
-else echo "the journal holds nothing of the unit $unit" >&2; exit 66; fi
+if one --unit="$unit" --lines=1 | grep -q .; then both --unit="$unit"; exit; fi
+if one --user-unit="$unit" --lines=1 | grep -q .; then both --user-unit="$unit"; exit; fi
+{{
+  echo "the journal holds nothing of the unit $unit"
+  journalctl --field=_SYSTEMD_UNIT 2>/dev/null | grep -i -F -e "${{unit%.service}}" | head -n 5 |
+    sed 's/^/it has: /'
+  journalctl --lines=1 --no-pager 2>&1 >/dev/null | grep -i -e permission -e "not seeing" -e "no journal files"
+}} >&2
+exit 66
 """
+# A daemon that is not reached must not read as a container that is not there.
 _CONTAINER = """
 name={name}
 for tool in docker podman nerdctl; do
   command -v $tool >/dev/null 2>&1 || continue
+  if said=$($tool container inspect -- "$name" 2>&1 >/dev/null); then
+    exec $tool logs --timestamps -- "$name" 2>&1
+  fi
   found=1
-  if $tool inspect -- "$name" >/dev/null 2>&1; then exec $tool logs --timestamps -- "$name" 2>&1; fi
+  echo "$tool: $said" >&2
 done
-[ -n "$found" ] && echo "no container $name" >&2 || echo "neither docker nor podman is there" >&2
+[ -n "$found" ] || echo "docker, podman and nerdctl are not there" >&2
 exit 66
 """
 
