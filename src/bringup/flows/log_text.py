@@ -25,7 +25,7 @@ if one --user-unit="$unit" --lines=1 | grep -q .; then both --user-unit="$unit";
   echo "the journal holds nothing of the unit $unit"
   journalctl --field=_SYSTEMD_UNIT 2>/dev/null | grep -i -F -e "${{unit%.service}}" | head -n 5 |
     sed 's/^/it has: /'
-  journalctl --lines=1 --no-pager 2>&1 >/dev/null | grep -i -e permission -e "not seeing" -e "no journal files"
+  journalctl --lines=1 --no-pager 2>&1 >/dev/null | grep -i -e permission -e "not seeing" -e "no journal f"
 }} >&2
 exit 66
 """

@@ -13,6 +13,10 @@ from bringup.values.start_log import Phase, StartLog
 _COLOUR = re.compile(r"(?:\x1b|\^\[|#033)\[[0-9;?]*[A-Za-z]")
 _TORCH_RANK = re.compile(r"\[rank(\d+)\]:(?: |$)")
 _SHORT_CLOCK = re.compile(r"^[A-Z][a-z]{2} [ \d]\d (\d\d):(\d\d):(\d\d) ")
+# What rsyslog writes for a tab, a line end, a carriage return; after a stamp of its own only: "#012" is a
+# colour elsewhere.
+_ESCAPED = {"#011": "\t", "#012": "\n", "#015": "\r"}
+_SYSLOG = re.compile(r"(?:<\d+>1 )?\d{4}-\d\d-\d\dT|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ")
 _LONGEST_TEXT = 16_384  # characters that rules look at
 _DAY = 86_400
 _CLEARLY = 3  # times more steps back than forward make a log newest-first
@@ -104,6 +108,8 @@ def _read(kept: KeptLine) -> Iterator[ReadLine]:
     """One line; several where a collector packed a message of several lines into one."""
     raw = _COLOUR.sub("", kept.raw) if "[" in kept.raw else kept.raw
     raw = raw.rstrip("\r\n")
+    if "#01" in raw and _SYSLOG.match(raw):
+        raw = re.sub("#01[125]", lambda found: _ESCAPED[found[0]], raw)
     line = _without_torch_rank(read_line(kept.number, raw))
     if "\n" not in line.text:
         yield ReadLine(line=line, raw=raw)

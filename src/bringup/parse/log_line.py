@@ -5,7 +5,8 @@ it is searched for; what stands before it goes away. Only lines without one lose
 step. Nothing here knows what a message means.
 
 Source: vLLM 0.8 to 0.33 `logging_utils/formatter.py`, SGLang 0.5.5 to 0.5.23 `srt/utils/common.py`
-(`configure_logger`), llama.cpp b11434 `common/log.cpp`; journald short, short-iso; docker, compose, kubelet.
+(`configure_logger`), llama.cpp b11434 `common/log.cpp`; journald short, short-iso; docker, compose,
+kubelet; rsyslog 8.
 """
 
 import re
@@ -28,9 +29,13 @@ _PROCESS = re.compile(
 _SGLANG = re.compile(r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<tags>(?: [A-Z_]+\d+)*)\](?: |$)")
 _LLAMA = re.compile(r"(?:^|(?<=\s))(?P<minutes>\d{1,6})\.(?P<seconds>\d\d)\.(?P<micro>\d{3}\.\d{3}) [IWEDT] ")
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVEL_WORDS = r"(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
 _OUTER = re.compile(
     "|".join(
         (
+            # rsyslog's own form, of a program without a process id; a level there is no host.
+            rf"(?P<far_iso>\d{{4}}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d) (?!{_LEVEL_WORDS})[\w.-]+ [\w@.\-]+: ?",
+            rf"<\d+>1 (?P<sys_iso>{_ISO}) \S+ \S+ \S+ \S+ (?:-|\[[^\]]*\]) {{1,2}}",  # RFC 5424
             rf"\s*\[?(?P<iso>{_ISO})\]?(?=\s|$)\s?",
             r"(?:stdout|stderr) [FP] ",
             r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w@.\-/]+(?:\[\d+\])?: ?",
@@ -169,8 +174,9 @@ def _outer(number: int, raw: str, repeated: int) -> LogLine:
         match = _OUTER.match(raw)
         if match is None:
             break
-        if match["iso"]:
-            time = _seconds(match["iso"])
+        stamp = match["iso"] or match["far_iso"] or match["sys_iso"]
+        if stamp:
+            time = _seconds(stamp)
         raw = raw[match.end() :]
     return LogLine(number=number, text=raw, time=time, repeated=repeated)
 
