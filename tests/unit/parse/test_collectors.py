@@ -26,13 +26,13 @@ def texts(raw: str) -> tuple[str, ...]:
             ('  File "/x/vllm/a.py", line 1, in f',),
         ),
         (
-            "2026-11-30T16:04:21+00:00 box vllm[7]: #033[31m(E pid=9) ERROR 11-30 05:06:01 [c.py:1] tab#011here",
+            "2026-11-30T16:04:21+00:00 b v[7]: #033[31m(E pid=9) ERROR 11-30 05:06:01 [c.py:1] tab#011here",
             ("tab\there",),
         ),
         ("\x1b[33mvllm_1   |\x1b[0m 2026-11-30T16:04:18.5Z a\rb\r100% x\x1b[31mred\x1b[0m", ("100% xred",)),
         (
-            "\x1b[95m(W pid=31)\x1b[0m ERROR 11-30 05:06:09 [w.py:6] Executing\x1b[32m [repeated 3x across cluster]",
-            ("Executing",),
+            "\x1b[95m(W pid=3)\x1b[0m ERROR 11-30 05:06:09 [w:6] Doing\x1b[32m [repeated 3x across cluster]",
+            ("Doing",),
         ),
         # A level is no host, and a colour no line end.
         ("2026-11-30T16:04:21.3+00:00 ERROR launcher: it failed", ("ERROR launcher: it failed",)),
