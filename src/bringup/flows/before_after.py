@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 
 from bringup.errors import BringupError
 from bringup.flows.model_source import find_here
-from bringup.planner.fitting import cuts_that_fit, share_in_use
+from bringup.parse.gguf_log import model_in_log
+from bringup.planner.fitting import MARGIN, cuts_that_fit, share_in_use
 from bringup.planner.workspace import context_memory
 from bringup.report.changed_line import changed_command
 from bringup.units import GIB, MIB, in_mib
 from bringup.values.case import Case
 from bringup.values.diagnosis import BeforeAfter, LedgerRow
 from bringup.values.finding import Finding, Fix
+from bringup.values.model import ModelSpec
 from bringup.values.plan import LayoutPlan
 from bringup.values.setting_names import flag_of, value_of
 
@@ -23,12 +25,15 @@ _FAMILIES = ("mem.", "shard.")
 _CAPACITY = re.compile(r"total capac(?:i)?ty of ([\d.]+) (GiB|MiB)")
 _PLANNED = {"mem.kv_none", "mem.kv_too_small", "mem.weights_oom"}  # kinds whose cures a plan tells better
 _MOST_GPUS = 64
+_STEP = 256  # tokens: llama.cpp's contexts are whole steps
 _MOST_TRIED = 8  # times as many GPUs as now
 _MOST_SHARE = 0.97  # of a GPU that an engine can have without failing later
 # What starts an engine whose arguments a log shows and whose rules the planner knows.
 _PROGRAMS = {
     "vllm": ("vllm", "serve"),
     "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
+    "llama_cpp": ("llama-server", "-m"),
+    "tensorrt_llm": ("trtllm-serve",),
 }
 
 
@@ -66,6 +71,8 @@ def with_planned_values(finding: Finding, case: Case) -> Finding:
     """The finding with GPUs, lengths and shares by the planner's account where the log itself tells none."""
     if finding.id not in _PLANNED or case.engine not in _PROGRAMS:
         return finding
+    if case.engine == "llama_cpp":
+        return _with_llama_values(finding, case)
     length, share, cut = (flag_of(case.engine, one) for one in ("context", "memory_share", "tensor_parallel"))
     if finding.id == "mem.kv_too_small" and any(fix.name == length for fix in finding.fixes):
         return finding  # the log tells what fits
@@ -82,6 +89,50 @@ def with_planned_values(finding: Finding, case: Case) -> Finding:
     if finding.id == "mem.kv_too_small" and length and values[length]:
         fixes.insert(0, Fix(type="flag", name=length, new=values[length], cost="shorter requests"))
     return replace(finding, fixes=tuple(fixes))
+
+
+def _with_llama_values(finding: Finding, case: Case) -> Finding:
+    """The finding with the most layers and the longest context that the planner finds room for."""
+    try:
+        case = _with_command(case)
+        values = {"--n-gpu-layers": _most_layers(case), "--ctx-size": _longest(case)}
+    except (_Cannot, BringupError):
+        return finding
+    fixes = [replace(fix, new=values.get(fix.name) or fix.new) for fix in finding.fixes]
+    return replace(finding, fixes=tuple(fixes))
+
+
+def _most_layers(case: Case) -> str | None:
+    """The most layers that leave room on the GPUs, fewer than now; None: all fit by this account, or none."""
+    flag = "--n-gpu-layers"
+    now = _number(value_of(case, flag)) or (case.shape.layers or 0) + 1
+    return _largest(case, flag, now - 1, step=1)
+
+
+def _longest(case: Case) -> str | None:
+    """The longest context that leaves room, shorter than now."""
+    flag = "--ctx-size"
+    now = _number(value_of(case, flag)) or case.shape.max_positions or 0
+    return _largest(case, flag, now // _STEP - 1, step=_STEP)
+
+
+def _largest(case: Case, flag: str, limit: int, *, step: int) -> str | None:
+    """The largest value of a flag, in steps, with which half a GiB stays free."""
+
+    def holds(count: int) -> bool:
+        fix = Fix(type="flag", name=flag, new=str(count * step))
+        plan = planned(case, changed_command(case, fix), _cuts(case))
+        return all(line.bytes >= MARGIN for line in plan.ledger if line.name == "free")
+
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return str(low * step) if low > 0 else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
 
 
 def _new_value(fix: Fix, value: str | None) -> dict[str, str]:
@@ -134,7 +185,7 @@ def _with_command(case: Case) -> Case:
         )
     if not case.model:
         raise _Cannot(why="the log does not name the model")
-    if find_here(case.model, is_this_machine=case.host is None) is None:
+    if not _is_known(case):
         raise _Cannot(why=f"`{case.model}` is neither in the catalogue nor on this machine")
     share = share_in_use(case.facts) if case.engine == "sglang" else None
     flag = flag_of(case.engine, "memory_share")
@@ -151,6 +202,19 @@ def _with_command(case: Case) -> Case:
     return replace(case, argv=(*program, case.model, *_words(case.flags.items())))
 
 
+def _is_known(case: Case) -> bool:
+    """Whether the model is known here, or by what the log prints of its file."""
+    here = case.model is not None and find_here(case.model, is_this_machine=case.host is None) is not None
+    return here or _printed(case) is not None
+
+
+def _printed(case: Case) -> ModelSpec | None:
+    """The model as llama.cpp prints the metadata of its file."""
+    if case.engine != "llama_cpp" or not case.model:
+        return None
+    return model_in_log((line.text for line in case.lines), name=case.model)
+
+
 def _with_logged_pool(case: Case, fix: Fix) -> Case:
     """The case with the cache that its own log tells, where the fix leaves that as large as it is."""
     pools = [rank.kv_pool for rank in case.facts.ranks if rank.kv_pool] if case.facts else []
@@ -162,7 +226,7 @@ def _with_logged_pool(case: Case, fix: Fix) -> Case:
 
 def _words(flags: Iterable[tuple[str, str]]) -> Iterable[str]:
     for name, value in flags:
-        if name in ("--model", "--model-path", "--model-tag") or value.lower() in ("false", "none", ""):
+        if name in ("--model", "-m", "--model-path", "--model-tag") or value.lower() in ("false", "none", ""):
             continue
         yield from (name,) if value.lower() == "true" else (name, value)
 
@@ -186,7 +250,10 @@ def planned(case: Case, argv: tuple[str, ...], gpus: int) -> LayoutPlan:
         engine_version=case.version,
         model=case.model,
     )
-    memory, task = task_of(request)
+    here = case.model is not None and find_here(case.model, is_this_machine=case.host is None)
+    memory, task = task_of(request, known=None if here else _printed(case))
+    if case.engine == "llama_cpp":  # its compute buffers are no formula's
+        task = replace(task, measured=case.facts)
     layouts = memory.plan(task).layouts
     if not layouts:
         raise _Cannot(why="no layout of the command can be planned")
@@ -204,6 +271,9 @@ def _memory(case: Case) -> int:
 
 def _cuts(case: Case, fix: Fix | None = None) -> int:
     """GPUs that the command takes, with the fix in it."""
+    if case.engine == "llama_cpp":
+        seen = [rank for rank in case.facts.ranks if rank.free_at_start] if case.facts else []
+        return min(_MOST_GPUS, max(1, len(seen) or len(case.gpus)))
     product = 1
     settings = [flag_of(case.engine, setting) for setting in ("tensor_parallel", "pipeline_parallel")]
     if case.engine == "vllm":

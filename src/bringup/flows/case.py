@@ -89,7 +89,8 @@ def _run(
         start = None
     texts = case_lines(lines, start)
     around = read_surroundings(texts)
-    spec = _fuller(start.spec if start else None, _command_in(lines))
+    told = start.spec if start else None
+    spec = _fuller(told, _command_in(lines, told))
     tracebacks = read_tracebacks((one.source, line) for one, line in zip(lines, texts, strict=True))
     return Case(
         lines=texts,
@@ -122,14 +123,23 @@ def _fuller(told: EngineSpec | None, typed: EngineSpec | None) -> EngineSpec | N
     )
 
 
-def _command_in(lines: Sequence[ReadLine]) -> EngineSpec | None:
-    """What the last engine's command line in the log wants: typed before it, or printed by a wrapper."""
+def _command_in(lines: Sequence[ReadLine], told: EngineSpec | None) -> EngineSpec | None:
+    """What the last engine's command line in the log wants: typed before it, or printed by a wrapper.
+
+    Of several the one that says least against what the engine says it has, then the fullest.
+    """
     engines = cast("Mapping[str, Engine]", registry.load("bringup.engines", "ENGINE"))
+    flags = told.flags if told else {}
     found: EngineSpec | None = None
+    best = (0, 0)
     for words in _commands(lines):
         spec = spec_of(engines, words)
-        if spec is not None and (found is None or len(spec.flags) >= len(found.flags)):
-            found = spec
+        if spec is None:
+            continue
+        against = sum(flags.get(name, value) != value for name, value in spec.flags.items())
+        rank = (-against, len(spec.flags))
+        if found is None or rank >= best:
+            found, best = spec, rank
     return found
 
 

@@ -62,8 +62,12 @@ def plan(request: PlanRequest) -> Plan:
     return replace(found, variants=_variants(request, task, found))
 
 
-def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[EngineMemory, PlanTask]:
+def task_of(
+    request: PlanRequest, *, prefers_model: bool = False, known: ModelSpec | None = None
+) -> tuple[EngineMemory, PlanTask]:
     """What is to be planned, and by whose rules. `prefers_model`: MODEL goes before the command's own.
+
+    `known` is the model where it has been read already, whatever it is called.
 
     Raises:
         UsageError: the command, the model or the GPUs cannot be understood.
@@ -71,7 +75,7 @@ def task_of(request: PlanRequest, *, prefers_model: bool = False) -> tuple[Engin
     memory, spec = engine_of(request)
     name = request.model or spec.model if prefers_model else spec.model or request.model
     changes = memory.config_changes(spec) if memory.config_changes else None
-    model = find_model(name, config_file=request.config_file, changes=changes)
+    model = known or find_model(name, config_file=request.config_file, changes=changes)
     _refuse_without_heads(model)
     if not request.argv and request.engine is None and model.source.endswith(".gguf"):
         memory, spec = _memory("llama_cpp"), replace(spec, engine="llama_cpp")

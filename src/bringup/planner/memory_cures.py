@@ -149,9 +149,18 @@ def _llama_weights(wanted: _Wanted) -> tuple[Fix, ...]:
         Fix(
             type="flag", name="--n-gpu-layers", old=str(layers) if layers else None, new=fewer, cost="slower"
         ),
-        *wanted.flag("tensor_parallel", "in proportion to what is free on each GPU"),
+        *(() if _has_one_gpu(wanted.case) else _even_split(wanted)),
         *_shorter(wanted),
     )
+
+
+def _has_one_gpu(case: Case) -> bool:
+    seen = [rank for rank in case.facts.ranks if rank.free_at_start] if case.facts else []
+    return 1 in (len(seen), len(case.gpus))
+
+
+def _even_split(wanted: _Wanted) -> tuple[Fix, ...]:
+    return wanted.flag("tensor_parallel", "in proportion to what is free on each GPU")
 
 
 def _shorter(wanted: _Wanted, cost: str = "shorter requests") -> tuple[Fix, ...]:

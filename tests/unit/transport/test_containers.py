@@ -221,7 +221,7 @@ class _Cluster(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("options", [(), ("--previous",), ("--timestamps",), ("--prefix", "--timestamps")])
-def test_what_kubectl_prints_is_read(options):
+def test_what_kubectl_prints_is_read(options, tmp_path):
     if shutil.which("kubectl") is None:
         pytest.skip("NOT TESTED: no kubectl here (Debian: apt-get install kubernetes-client)")
     _Cluster.log = run("sh", "-c", f"{{ {SAYS} }} 2>&1").stdout.encode()
@@ -236,7 +236,7 @@ def test_what_kubectl_prints_is_read(options):
             "pod/vllm-0",
             *options,
         )
-        printed = run(*argv, env={**os.environ, "HOME": "/nowhere", "KUBECONFIG": "/dev/null"})
+        printed = run(*argv, env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"})
         server.shutdown()
     assert "already in use" in printed.stdout, printed.stderr
     assert first_kind(diagnose("-", "--json", text=printed.stdout.encode())) == "host.port"

@@ -6,7 +6,7 @@ Source: llama.cpp b11434, `common/fit.cpp`: shorter context first, then experts,
 from collections.abc import Callable
 from dataclasses import replace
 
-from bringup.engines.llama_cpp.devices import Device, Spread, spread
+from bringup.engines.llama_cpp.devices import Device, Spread, compute_buffer, spread
 from bringup.engines.llama_cpp.findings import Account, findings_of
 from bringup.engines.llama_cpp.settings import Settings, settings_of
 from bringup.planner.ledger import line, settle
@@ -23,7 +23,7 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
     """The account of the fullest device."""
     wanted = settings_of(task.spec, task.model, task.gpus)
     settings = fitted(task.model, wanted, task.gpus)
-    held = spread(task.model, settings)
+    held = _as_logged(task, settings, spread(task.model, settings))
     device = max(held.devices, key=lambda one: one.weights + one.cache)
     ledger = _ledger(task, device)
     kv = _kv(task, settings, held, device)
@@ -47,6 +47,20 @@ def plan_layout(task: PlanTask) -> LayoutPlan:
         context=context,
         requests=min(float(settings.slots), held.cells / context),
     )
+
+
+def _as_logged(task: PlanTask, settings: Settings, held: Spread) -> Spread:
+    """The compute buffers as an earlier start's log says, by rows and cells; as estimated without one."""
+    start = task.measured
+    told = [rank.activations for rank in start.ranks if rank.gpu is not None] if start else []
+    largest = max((size for size in told if size), default=None)
+    if start is None or start.spec is None or largest is None:
+        return held
+    then = settings_of(start.spec, task.model, task.gpus)
+    before = compute_buffer(task.model, then, start.kv_tokens or then.context).bytes
+    size = round(largest * compute_buffer(task.model, settings, held.cells).bytes / before)
+    compute = exact(size, f"{largest / MIB:,.2f} MiB in the log, by rows and cells")
+    return replace(held, devices=tuple(replace(device, compute=compute) for device in held.devices))
 
 
 def fitted(model: ModelSpec, settings: Settings, gpus: Gpus) -> Settings:
