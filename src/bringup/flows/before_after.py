@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from bringup.errors import BringupError
 from bringup.flows.model_source import find_here
 from bringup.parse.gguf_log import model_in_log
-from bringup.planner.fitting import MARGIN, cuts_that_fit, share_in_use
+from bringup.parse.oom import read_out_of_memory
+from bringup.planner.fitting import MARGIN, cuts_that_fit, share_in_use, share_with_room
 from bringup.planner.workspace import context_memory
 from bringup.report.changed_line import changed_command
-from bringup.units import GIB, MIB, in_mib
+from bringup.units import GIB, MIB, bytes_text, in_mib
 from bringup.values.case import Case
 from bringup.values.diagnosis import BeforeAfter, LedgerRow
 from bringup.values.finding import Finding, Fix
@@ -23,7 +24,12 @@ from bringup.values.setting_names import flag_of, value_of
 
 _FAMILIES = ("mem.", "shard.")
 _CAPACITY = re.compile(r"total capac(?:i)?ty of ([\d.]+) (GiB|MiB)")
-_PLANNED = {"mem.kv_none", "mem.kv_too_small", "mem.weights_oom"}  # kinds whose cures a plan tells better
+_PLANNED = {
+    "mem.kv_none",
+    "mem.kv_too_small",
+    "mem.weights_oom",
+    "mem.runtime_oom",
+}  # kinds whose cures a plan tells better
 _MOST_GPUS = 64
 _STEP = 256  # tokens: llama.cpp's contexts are whole steps
 _MOST_TRIED = 8  # times as many GPUs as now
@@ -79,6 +85,8 @@ def with_planned_values(finding: Finding, case: Case) -> Finding:
     try:
         case = _with_command(case)
         plan = planned(case, case.argv, _cuts(case))
+        if finding.id == "mem.runtime_oom":
+            return _with_room_for_a_step(finding, plan, share)
         values = {cut: _fewest_gpus(case, cut)} if finding.id != "mem.kv_too_small" else {}
     except (_Cannot, BringupError):
         return finding
@@ -89,6 +97,34 @@ def with_planned_values(finding: Finding, case: Case) -> Finding:
     if finding.id == "mem.kv_too_small" and length and values[length]:
         fixes.insert(0, Fix(type="flag", name=length, new=values[length], cost="shorter requests"))
     return replace(finding, fixes=tuple(fixes))
+
+
+def _with_room_for_a_step(finding: Finding, plan: LayoutPlan, share: str | None) -> Finding:
+    """The finding with a share that leaves what was missing, what a whole step takes, and a margin."""
+    told = next(
+        (one for line in finding.evidence if (one := read_out_of_memory(line.text)).requested is not None),
+        None,
+    )
+    if plan.share is None or told is None or told.requested is None:
+        return finding
+    missing = max(0, told.requested - (told.free or 0))
+    step = sum(one.bytes for one in plan.upcoming)
+    new = share_with_room(plan.share.value, missing + step + MARGIN, round(plan.share.base))
+    cost = f"a smaller KV cache; room for the {bytes_text(missing)} that were missing"
+    cost += f", {bytes_text(step)} of a whole step" if step else ""
+    cost += f" and {bytes_text(MARGIN)} more"
+    fixes = [
+        replace(fix, new=f"{min(new, _as_number(fix.new, new)):g}", cost=cost) if fix.name == share else fix
+        for fix in finding.fixes
+    ]
+    return replace(finding, fixes=tuple(fixes))
+
+
+def _as_number(text: str | None, otherwise: float) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        return otherwise
 
 
 def _with_llama_values(finding: Finding, case: Case) -> Finding:

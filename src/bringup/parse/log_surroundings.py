@@ -1,7 +1,7 @@
 """What a log tells beside the engine's own start-up lines: reports of the environment, variables, GPUs."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bringup.parse.redact import redact_value
@@ -91,6 +91,8 @@ TEXTS = (
     ),
     *("docker run", "podman run"),
 )
+# What stands before a setting that a message only advises.
+_ADVISED = re.compile(r"(?i)\b(?:set|use|try|pass|passing|(?:re)?run(?:ning)? with)\s+[`'\"]?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,13 @@ def read_surroundings(lines: Sequence[CaseLine]) -> Surroundings:
         elif "|" in text and (match := _SMI_GPU.search(text)):
             gpus.setdefault(match["index"], match["name"].strip())
         if "=" in text:
-            for match in _SETTING.finditer(text):
-                value = match["value"].strip("\"'")
-                environment.setdefault(match["name"], redact_value(match["name"], value))
+            for name, value in _settings(text):
+                environment.setdefault(name, redact_value(name, value))
     return Surroundings(versions=versions, gpus=tuple(gpus.values()), environment=environment)
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Variables that are set on this line, not those that it only advises."""
+    for match in _SETTING.finditer(text):
+        if not _ADVISED.search(text, 0, match.start("name")) and not match["value"].endswith("."):
+            yield match["name"], match["value"].strip("\"'")

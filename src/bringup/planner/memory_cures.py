@@ -15,6 +15,7 @@ from bringup.planner.fitting import (
     wider_cut,
 )
 from bringup.planner.kv_versions import read_version
+from bringup.planner.workspace import graph_bytes
 from bringup.units import GIB, bytes_text
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -23,6 +24,8 @@ from bringup.values.setting_names import engine_of, flag_of, tensor_parallel_of,
 _MOST_WEIGHTS = 0.9  # of a share: the rest is for a step and some cache
 _MOST_SHARE = 0.97  # that an engine can have without failing later
 _LEAST_CACHE = 0.03  # of the memory, for a cache of any use
+_RECORDED = (256, 128, 64, 32, 16, 8, 4, 2, 1)  # largest sizes of batches that graphs are recorded for
+_MOST_RECORDED = 512
 _RUNTIME_LIMITS = {"sglang": 8192, "vllm": 8192, "llama_cpp": 512}
 
 
@@ -60,9 +63,16 @@ class _Wanted:
         """A smaller share of the memory, by what `room` bytes are of it."""
         share = self.shortage.share
         if share is None:  # chosen by the engine for the device, and not told
-            return self.flag("memory_share", "0.8", cost="a smaller KV cache")
+            less = round(1 - share_with_room(1.0, room, self.shortage.total), 2)
+            told = f"{less:g} " if self.shortage.total and self.shortage.requested else ""
+            new = f"{told}less than the engine took, which the log does not tell"
+            return self.flag("memory_share", new, cost="a smaller KV cache")
         new = share_with_room(share, room, self.shortage.total)
-        return self.flag("memory_share", f"{new:g}", old=f"{share:g}", cost="a smaller KV cache")
+        is_computed = self.shortage.total is not None and self.shortage.requested is not None
+        cost = (
+            "a smaller KV cache" if is_computed else "a smaller KV cache; a first try, as no sizes are told"
+        )
+        return self.flag("memory_share", f"{new:g}", old=f"{share:g}", cost=cost)
 
     def share_up(self) -> tuple[Fix, ...]:
         """A larger share, up to what an engine can have without failing later."""
@@ -89,10 +99,17 @@ class _Wanted:
         return self.flag("tensor_parallel", str(new), old=str(now), cost=cost)
 
     def step_down(self, default: int) -> tuple[Fix, ...]:
-        """Half as many tokens in one step."""
+        """Fewer tokens in one step: halved until what failed, which grows with them, takes what was free."""
         now = _whole(value_of(self.case, flag_of(self.engine, "step_tokens"))) or default
-        new = max(256 if self.engine != "llama_cpp" else 64, now // 2)
-        return self.flag("step_tokens", str(new), old=str(now), cost="slower prompts")
+        least = 256 if self.engine != "llama_cpp" else 64
+        new = max(least, now // 2)
+        requested, free = self.shortage.requested, self.shortage.free
+        cost = "slower prompts"
+        if requested and free:
+            while new > least and requested * new > free * now:
+                new = max(least, new // 2)
+            cost += f"; what failed takes {bytes_text(round(requested * new / now))} then"
+        return self.flag("step_tokens", str(new), old=str(now), cost=cost)
 
     def no_graphs(self) -> tuple[Fix, ...]:
         """No recorded graphs: the last resort."""
@@ -251,17 +268,39 @@ def _vocabulary(shortage: Shortage, rows: int) -> int | None:
 
 
 def _graphs(wanted: _Wanted) -> tuple[Fix, ...]:
+    """A smaller pool by what graphs may still take; smaller batches in them."""
+    layers = wanted.case.shape.layers
     now = _whole(value_of(wanted.case, flag_of(wanted.engine, "graphs")))
-    new = max(8, now // 2) if now else (16 if wanted.engine == "sglang" else 128)
+    requested, free = wanted.shortage.requested or 0, wanted.shortage.free or 0
+    missing = max(0, requested - free) + MARGIN
+    rest = round(graph_bytes(layers, min(now or _MOST_RECORDED, _MOST_RECORDED))) if layers else 0
     return (
-        *wanted.share_down(max(MARGIN, wanted.shortage.requested or 0)),
-        *wanted.flag("graphs", str(new), cost="slower decoding above that many requests"),
+        *wanted.share_down(max(missing + rest, requested)),
+        *_smaller_graphs(wanted, now, missing),
         *wanted.no_graphs(),
     )
 
 
+def _smaller_graphs(wanted: _Wanted, now: int | None, missing: int) -> tuple[Fix, ...]:
+    """The largest batch that what failed has room with, or whose graphs take as much less as is missing."""
+    requested, free, layers = wanted.shortage.requested, wanted.shortage.free, wanted.case.shape.layers
+    cost = "slower decoding above that many requests"
+    new: int | None = None
+    if now and requested and free:  # the largest is recorded first, and its tensors grow with it
+        new = next((size for size in _RECORDED if size < now and requested * size <= free * now), None)
+        cost += f"; what failed takes {bytes_text(round(requested * new / now))} then" if new else ""
+    elif layers:
+        most = graph_bytes(layers, now or _MOST_RECORDED)
+        fitting = (size for size in _RECORDED if most - graph_bytes(layers, size) >= missing)
+        new = next(fitting, None)
+        cost += f"; {bytes_text(missing)} less for graphs"
+    return wanted.flag("graphs", str(new) if new else None, cost=cost)
+
+
 def _runtime(wanted: _Wanted) -> tuple[Fix, ...]:
-    room = max(2 * MARGIN, 2 * (wanted.shortage.requested or 0))
+    """A smaller pool by what was missing and once more as much: the step had not come to its end."""
+    missing = max(0, (wanted.shortage.requested or 0) - (wanted.shortage.free or 0))
+    room = missing + max(MARGIN, wanted.shortage.requested or 0)
     default = _RUNTIME_LIMITS.get(wanted.engine or "vllm", 8192)
     if wanted.engine == "llama_cpp":
         return (
@@ -269,11 +308,9 @@ def _runtime(wanted: _Wanted) -> tuple[Fix, ...]:
             *_shorter(wanted),
             Fix(type="flag", name="--flash-attn", new="on", cost="none where the GPU has it"),
         )
-    return (
-        *wanted.share_down(room),
-        *wanted.step_down(default),
-        *wanted.flag("running", "64", cost="fewer at once"),
-    )
+    # vLLM measures its step before it sizes the pool: a smaller step makes the pool larger, not room.
+    step = wanted.step_down(default) if wanted.engine not in {"vllm", None} else ()
+    return (*wanted.share_down(room), *step)
 
 
 def _pool(wanted: _Wanted) -> tuple[Fix, ...]:

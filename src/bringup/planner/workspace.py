@@ -272,11 +272,23 @@ def graph_memory(model: ModelSpec, sequences: int, *, is_eager: bool) -> Estimat
     if is_eager:
         return exact(0, "no graphs: eager")
     largest = min(2 * sequences, 512)
-    sizes = 3 + min(largest, 248) // 8 + max(0, largest - 256) // 16 + 1
-    size = 0.1 * GIB + sizes * 2 * sizes_unit(model)
-    return estimate(
-        size, f"0.1 GiB + {sizes} sizes x {2 * sizes_unit(model) / MIB:.1f} MiB", low=0.3, high=2.5
-    )
+    sizes = graph_sizes(largest)
+    words = f"0.1 GiB + {sizes} sizes x {2 * sizes_unit(model) / MIB:.1f} MiB"
+    return estimate(graph_bytes(len(model.layers), largest), words, low=0.3, high=2.5)
+
+
+def graph_sizes(largest: int) -> int:
+    """How many sizes of batches up to `largest` are recorded: 1, 2, 4, then every 8, above 256 every 16."""
+    return 3 + min(largest, 248) // 8 + max(0, largest - 256) // 16 + 1
+
+
+def graph_bytes(layers: int, largest: int) -> float:
+    """Bytes that the graphs of batches up to `largest` keep.
+
+    >>> round(graph_bytes(64, 512) / MIB), round(graph_bytes(64, 64) / MIB)
+    (714, 246)
+    """
+    return 0.1 * GIB + graph_sizes(largest) * 2 * round(layers / 32 * 3 * MIB)
 
 
 def sizes_unit(model: ModelSpec) -> int:

@@ -141,6 +141,7 @@ _TRIES_AGAIN = re.compile(
     r"allocation failed, retrying without pipeline parallelism"
 )  # llama.cpp, since b6840
 _OLDEST = (0, 0, 0)
+_TENSORRT_SHARE = 0.9  # of what is free once the model is loaded: `kv_cache_free_gpu_memory_fraction`
 _FOREIGN = 2 * GIB  # what other processes hold above this is not contexts of the same engine
 _DUMMY_REQUESTS = re.compile(_SAMPLER_WORDS + r" with (\d+) dummy requests")
 _LARGEST_TENSOR = 16 * GIB  # above it a part of one step: the experts of a layer, cut, are smaller than this
@@ -299,8 +300,17 @@ def _match(case: Case, step: Step, lines: list[CaseLine], figures: OutOfMemory, 
         summary=f"out of {_whose(lines)} {step.what}{_numbers(figures)}",
         explanation=_explanation(figures, sure),
         fixes=cures_of(case, shortage),
-        next_measurement="" if sure > 0.5 else "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+        next_measurement=_next(figures, sure),
     )
+
+
+def _next(figures: OutOfMemory, sure: float) -> str:
+    """Who holds what of the GPU, where the step is a guess; what is free, where the text tells no sizes."""
+    if sure <= 0.5:
+        return "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
+    if figures.requested is None:
+        return "nvidia-smi --query-gpu=index,memory.total,memory.used,memory.free --format=csv"
+    return ""
 
 
 def _taken(case: Case, lines: list[CaseLine], figures: OutOfMemory) -> Match:
@@ -365,6 +375,8 @@ def _share(case: Case) -> float | None:
         return float(printed[1][1])
     if engine in {"sglang", "llama_cpp"}:
         return share_in_use(case.facts) if engine == "sglang" else None
+    if engine == "tensorrt_llm":
+        return _TENSORRT_SHARE
     return default_utilization(read_version(case.version) or NEWEST)
 
 

@@ -210,11 +210,13 @@ def _explanation(one: Said) -> str:
     return ""
 
 
-def _fewer_gpus(case: Case, new: int | None, old: int | None) -> tuple[Fix, ...]:
+def _fewer_gpus(case: Case, new: int | None, old: int | None, times: int | None = None) -> tuple[Fix, ...]:
+    """Fewer GPUs per layer; `times` fewer where the log does not tell how many there are."""
     name = flag_of(engine_of(case), "tensor_parallel")
     if name is None:
         return ()
-    then = str(new) if new else "half"
+    fewer = f"1/{times} of" if times else "fewer than"
+    then = str(new) if new else f"{fewer} the present number, which the log does not tell"
     return (Fix(type="flag", name=name, old=str(old) if old else None, new=then, cost=_COST),)
 
 
@@ -234,13 +236,18 @@ def _heads(case: Case, one: Said) -> tuple[Fix, ...]:
     more = min((size for size in able if size > cuts), default=None)
     if more is not None and fixes:
         fixes.append(Fix(type="flag", name=fixes[0].name, old=str(cuts), new=str(more), cost=f"{more} GPUs"))
-    stages = flag_of(engine, "pipeline_parallel")
-    if stages is not None:
-        fixes.append(
-            Fix(type="flag", name=stages, old="1", new=str(cuts // fewer),
-                cost=f"with {fewer} GPUs per stage: a single request is no faster")
-        )  # fmt: skip
-    return (*fixes, _fewer_devices(cuts, fewer))
+    return (*fixes, *_in_stages(case, cuts, heads), _fewer_devices(cuts, fewer))
+
+
+def _in_stages(case: Case, cuts: int, heads: int) -> tuple[Fix, ...]:
+    """The same GPUs one after the other, in stages that each can be cut."""
+    name = flag_of(engine_of(case), "pipeline_parallel")
+    able = set(divisors(heads, cuts)) & set(cuts_that_fit(case.shape, cuts) or range(cuts + 1))
+    each = max((size for size in able if size < cuts and cuts % size == 0), default=None)
+    if name is None or each is None:
+        return ()
+    gpus = f"with {each} GPU{'s' if each > 1 else ''} per stage: a single request is no faster"
+    return (Fix(type="flag", name=name, old="1", new=str(cuts // each), cost=gpus),)
 
 
 def _stages(engine: str | None, one: Said) -> tuple[Fix, ...]:
@@ -280,15 +287,24 @@ def _whole_parts(case: Case, cuts: int | None, part: int | None, block: int | No
     return sizes[0] if sizes and is_told else None
 
 
+def _cuts_of(case: Case, part: int | None) -> int | None:
+    """Over how many GPUs a size of the model is cut where one gets `part` of it; None: not to tell."""
+    widths = (case.shape.expert_intermediate, case.shape.intermediate)
+    found = {width // part for width in widths if part and width and width % part == 0}
+    return found.pop() if len(found) == 1 else None
+
+
 def _block(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case)
     cuts = one.count("cuts") or tensor_parallel_of(case, engine)
     part, block, whole = one.count("part"), one.count("block") or 128, one.count("whole")
     if part is None and whole and cuts:
         part = whole // cuts
+    cuts = cuts or _cuts_of(case, part)
     fits = cut_that_keeps_blocks(part, block, cuts) if part else None
     told = fits[1] if fits and fits[1] else (1 if cuts else None)
-    fixes = [*_fewer_gpus(case, _whole_parts(case, cuts, part, block) or told, cuts)]
+    fewer = _whole_parts(case, cuts, part, block) or told
+    fixes = [*_fewer_gpus(case, fewer, cuts, fits[0] if fits else None)]
     fixes.extend(_whole_experts(engine, cuts))
     if one.message.kind == "shard.quant_block" and "partition_size" in one.text:
         # A matrix that is not cut at all is too narrow at every size: weights that hold no blocks any more.
@@ -329,7 +345,7 @@ def _group(case: Case, one: Said) -> tuple[Fix, ...]:
     fits = cut_that_keeps_blocks(part, block, cuts) if part and block else None
     fewer = fits[1] if fits and fits[1] else (cuts // 2 if cuts and cuts > 1 else None)
     return (
-        *_fewer_gpus(case, _whole_parts(case, cuts, part, block) or fewer, cuts),
+        *_fewer_gpus(case, _whole_parts(case, cuts, part, block) or fewer, cuts, fits[0] if fits else None),
         *_whole_experts(engine_of(case), cuts),
     )
 

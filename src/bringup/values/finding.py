@@ -1,5 +1,6 @@
 """What a check or a rule says, and how bad it is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,6 +39,34 @@ class Fix:
     cost: str = ""
 
 
+def same_value(one: str | None, other: str | None) -> bool:
+    """Whether two values of a setting mean the same, however they are spelled.
+
+    >>> same_value("0.90", ".9"), same_value("True", "true"), same_value(None, "1")
+    (True, True, False)
+    """
+    if one is None or other is None:
+        return False
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip().lower() == other.strip().lower()
+
+
+def changes_only(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+    """The fixes that change something, each once."""
+    found: list[Fix] = []
+    for fix in fixes:
+        is_told = any(
+            (fix.type, fix.name) == (one.type, one.name)
+            and (fix.new == one.new or same_value(fix.new, one.new))
+            for one in found
+        )
+        if not is_told and not same_value(fix.old, fix.new):
+            found.append(fix)
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """A figure that a check took, with its unit: never a bare number."""
@@ -60,6 +89,10 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     next_measurement: str = ""  # a command, when this settles nothing
+
+    def __post_init__(self) -> None:
+        """No finding offers what is there already, or the same change twice."""
+        object.__setattr__(self, "fixes", changes_only(self.fixes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ def _fix(finding: Finding, name: str) -> Fix:
 
 @pytest.mark.parametrize(
     ("heads", "cuts", "fewer", "stages"),
-    [(28, 8, "7", "1"), (52, 3, "2", "1"), (40, 3, "2", "1"), (14, 4, "2", "2")],
+    [(28, 8, "7", "2"), (52, 3, "2", "3"), (40, 3, "2", "3"), (14, 4, "2", "2")],
 )
 def test_heads_give_the_largest_divisor(
     heads: int, cuts: int, fewer: str, stages: str, rules: dict[str, Rule]
@@ -37,6 +37,15 @@ def test_heads_give_the_largest_divisor(
         fewer,
     )
     assert _fix(finding, "--pipeline-parallel-size").new == stages
+
+
+def test_what_the_log_does_not_tell_is_said_not_guessed(rules: dict[str, Rule]) -> None:
+    text = "ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight "
+    text += "quantization block_n = 128."
+    size = _fix(_first(text, rules), "--tensor-parallel-size")
+    assert size.new == "1/2 of the present number, which the log does not tell"
+    told = _first(f'  "moe_intermediate_size": 1536,\n{text}', rules)  # 1536 / 192: it was cut over 8
+    assert (_fix(told, "--tensor-parallel-size").old, _fix(told, "--tensor-parallel-size").new) == ("8", "4")
 
 
 def test_blocks_give_the_cut_that_leaves_whole_ones(rules: dict[str, Rule]) -> None:
