@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -61,6 +62,7 @@ def command(ctx: click.Context, log: Path | None, **options: object) -> None:
         kept,
         rules,
         source=place.words if place else f"host {options['host']}",
+        again=place.command if place else f"bringup diagnose --host {quote(str(options['host']))}",
         observed=_observed(_text(options["host"]), place, kept, is_quiet=is_quiet),
     )
     if options["format_"] == "json":

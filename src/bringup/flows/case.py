@@ -28,6 +28,7 @@ _MOST_CONTINUED = 60  # lines of one command
 _RESTARTED = re.compile(r"Scheduled restart job, restart counter is at \d+")
 _SHELL = re.compile(r"(?:\d?>|&|\||;|<|\.\.\.$)")  # what a shell does with the command's output
 _MOST_RUNS = 64
+_PROSE = {"with", "without", "to", "the", "and", "or", "for", "instead", "is", "was"}  # no word of a command
 _ONLY_NAMES = 2  # a run that sets less than this names its program and no more
 
 
@@ -158,5 +159,5 @@ def _commands(lines: Sequence[ReadLine]) -> Iterator[tuple[str, ...]]:
         except ValueError:
             words = text.split()
         words = words[: next((at for at, word in enumerate(words) if _SHELL.match(word)), len(words))]
-        if len(words) > _ONLY_NAMES:
+        if len(words) > _ONLY_NAMES and not _PROSE & set(words):
             yield tuple(words)

@@ -1,14 +1,16 @@
 """From a log, and a machine where one is named, to the cause and what cures it."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import cast
 
 from bringup import registry
 from bringup.flows.case import Run, cases_of
 from bringup.flows.decide import Decision, decide
 from bringup.flows.model_shape import shape_of, wants_shape
-from bringup.flows.probes import Observed
+from bringup.flows.probes import LOCAL, Observed
 from bringup.flows.start_log import start_log_readers
 from bringup.flows.undecided import first_error, undecided
 from bringup.parse.case_lines import ReadLog, read_kept
@@ -43,6 +45,7 @@ _ALWAYS = (
 )
 _MOST_QUOTED = 600  # characters of a line
 _MODEL_PLACES = ("HF_HUB_CACHE", "HF_HOME", "HOME")
+_SERVICE = re.compile(r"(?:^|\s)([\w@.\\-]+\.service)\b")
 _EXITS = {Severity.FAILURE: 1, Severity.WARNING: 1, Severity.UNKNOWN: 7}
 
 
@@ -91,9 +94,17 @@ def texts_wanted(rules: Mapping[str, Rule]) -> tuple[str, ...]:
 
 
 def diagnose(
-    kept: KeptLines, rules: Mapping[str, Rule], *, source: str, observed: Observed | None = None
+    kept: KeptLines,
+    rules: Mapping[str, Rule],
+    *,
+    source: str,
+    again: str | None = None,
+    observed: Observed | None = None,
 ) -> Diagnosis:
-    """What broke, most likely first, and what cures it."""
+    """What broke, most likely first, and what cures it.
+
+    `again` is the command that reads the same log and asks the machine too; None: `source` is a file.
+    """
     known = load_known_lines()
     log = read_kept(kept)
     runs = cases_of(log.lines, total_lines=kept.total_lines)
@@ -103,7 +114,7 @@ def diagnose(
     case = judged.run.case
     findings = tuple(_finding(match, case) for match in judged.decision.matches)
     if worst(findings) in (Severity.OK, Severity.NOTE):
-        rest = undecided(case, known)
+        rest = undecided(case, known, again or f"bringup diagnose {quote(source)} --host {LOCAL}")
         findings = (_redacted(rest), *findings) if rest else findings
     findings = findings or (_redacted(_calm(case, known)),)
     findings += tuple(_broken_rule(words) for words in judged.decision.failed)
@@ -200,9 +211,20 @@ def _finding(match: Match, case: Case) -> Finding:
             explanation=match.explanation,
             evidence=(*lines, *probes),
             fixes=tuple(_with_old(fix, case) for fix in match.fixes),
-            next_measurement=match.next_measurement,
+            next_measurement=_of_the_unit(match.next_measurement, case),
         )
     )
+
+
+def _of_the_unit(text: str, case: Case) -> str:
+    """The command with the name of the unit that the log tells of in place of UNIT."""
+    if "UNIT" not in text:
+        return text
+    told = case.first(_SERVICE)
+    engines = case.host.engines if case.host else ()
+    seen = next((engine.unit.name for engine in engines if engine.unit), None)
+    name = told[1][1] if told else seen
+    return re.sub(r"\bUNIT\b", name, text) if name else text
 
 
 def _with_frames(lines: tuple[CaseLine, ...], case: Case) -> tuple[CaseLine, ...]:

@@ -69,6 +69,16 @@ class LogPlace:
             return f"container {self.container}{where}"
         return "standard input" if self.path is None else str(self.path)
 
+    @property
+    def command(self) -> str:
+        """What reads it again and asks its machine too; of standard input only the machine is asked again."""
+        host = f" --host {quote(self.host or LOCAL)}"
+        if self.unit:
+            return f"bringup diagnose --unit {quote(self.unit)}{host}"
+        if self.container:
+            return f"bringup diagnose --container {quote(self.container)}{host}"
+        return f"bringup diagnose{f' {quote(str(self.path))}' if self.path else ''}{host}"
+
 
 def open_log(place: LogPlace) -> Iterator[bytes]:
     """The log's bytes, piece by piece.

@@ -1,6 +1,7 @@
 """What can be said of a case that no rule settles: what is known, and what to measure next."""
 
 import re
+from shlex import join
 
 from bringup.parse.known_lines import KnownLines
 from bringup.parse.prose import is_document
@@ -53,16 +54,18 @@ _LOUDER = {
     "sglang": ("NCCL_DEBUG=INFO CUDA_LAUNCH_BLOCKING=1", "--log-level debug"),
     "llama_cpp": ("", "-lv 4"),
 }
-_LONGEST_COMMAND = 200  # characters; a longer one is referred to
 
 
-def undecided(case: Case, known: KnownLines) -> Finding | None:
-    """The finding `unknown`; None where nothing says that something is broken."""
+def undecided(case: Case, known: KnownLines, again: str) -> Finding | None:
+    """The finding `unknown`; None where nothing says that something is broken.
+
+    `again` is the command that reads the same log once more and asks the machine besides.
+    """
     error = first_error(case, known)
     if case.is_ready and not _has_died(case):
         return None
     if case.engine is None or not _is_start(case):
-        return _without_start(case, error)
+        return _without_start(case, error, again)
     name = _DISPLAY.get(case.engine, case.engine)
     where = f"while {_PHASE_WORDS[case.phase]}" if case.phase else "at a point that the log does not show"
     doing = _PHASE_WORDS[case.phase] if case.phase else "starting"
@@ -80,11 +83,11 @@ def undecided(case: Case, known: KnownLines) -> Finding | None:
             Evidence(source="log", line=line.number, text=(line.raw or line.text).strip())
             for line in ([error] if error else case.lines[-1:])
         ),
-        next_measurement=_next(case),
+        next_measurement=_next(case, again),
     )
 
 
-def _without_start(case: Case, error: CaseLine | None) -> Finding | None:
+def _without_start(case: Case, error: CaseLine | None, again: str) -> Finding | None:
     """An error of a GPU or model runtime, pasted without the start that it ended."""
     if error is None or is_document(line.text for line in case.lines):
         return None
@@ -98,7 +101,7 @@ def _without_start(case: Case, error: CaseLine | None) -> Finding | None:
         "first "
         "line may tell more.",
         evidence=(Evidence(source="log", line=error.number, text=(error.raw or error.text).strip()),),
-        next_measurement="the engine's whole output into a file: bringup diagnose FILE",
+        next_measurement=again,
     )
 
 
@@ -153,16 +156,23 @@ def _has_died(case: Case) -> bool:
     return False
 
 
-def _next(case: Case) -> str:
-    """A start that tells more, or the machine itself."""
-    louder = _LOUDER.get(case.engine or "")
-    if louder is None or case.phase is Phase.COMMUNICATORS:
-        return "bringup diagnose LOG --host USER@HOST"
-    variables, flags = louder
-    command = " ".join(case.argv)
-    if not command or len(command) > _LONGEST_COMMAND or case.argv[0] in ("docker", "podman", "sudo"):
-        added = " and ".join(
-            part for part in (variables and f"{variables} in its environment", flags) if part
-        )
-        return f"the same command with {added}, its whole output into a file: bringup diagnose FILE"
-    return " ".join(part for part in (variables, command, flags, "2>&1 | tee start.log") if part)
+def _next(case: Case, again: str) -> str:
+    """A start that tells more, where the log shows the command; else the machine itself and the same log."""
+    variables, flags = _LOUDER.get(case.engine or "", ("", ""))
+    if case.argv and (variables or flags) and (case.phase is not Phase.COMMUNICATORS or case.host):
+        louder = _with_variables(case.argv, variables)
+        return f"{louder}{flags and ' '}{flags} 2>&1 | tee start.log; bringup diagnose start.log"
+    if case.host is None:
+        return again
+    pid = next((engine.pid for engine in case.host.engines if engine.pid), None)
+    return f"py-spy dump --pid {pid}" if pid else "nvidia-smi -q -d UTILIZATION,POWER,MEMORY"
+
+
+def _with_variables(argv: tuple[str, ...], variables: str) -> str:
+    """The command with variables set: before it, or inside the container that it starts."""
+    names = [word.rsplit("/", 1)[-1] for word in argv]
+    place = next((at + 1 for at, name in enumerate(names[1:], start=1) if name == "run"), 0)
+    if not place or not {"docker", "podman", "nerdctl"} & set(names[:place]):
+        return " ".join(part for part in (variables, join(argv)) if part)
+    given = [word for one in variables.split() for word in ("-e", one)]
+    return join((*argv[:place], *given, *argv[place:]))

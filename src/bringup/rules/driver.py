@@ -274,8 +274,7 @@ SIGNS = (
         "dynamic "
         "device numbers that changed); the driver itself works on the host.",
         fixes=_gone,
-        next_measurement="nvidia-smi on the host (works) and in the container (fails); ls -l /dev/char | "
-        "grep nvidia",
+        next_measurement="ls -l /dev/char | grep nvidia; nvidia-smi  # works on the host, fails in the container",
     ),
     Sign(
         kind="drv.uvm",

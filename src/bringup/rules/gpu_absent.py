@@ -261,7 +261,7 @@ SIGNS = (
         sure=0.3,
         summary="the launching process sees no GPU",
         fixes=_none_here,
-        next_measurement="nvidia-smi -L in the process's container",
+        next_measurement="nvidia-smi -L  # inside the container of the process",
         severity=Severity.WARNING,
     ),
 )

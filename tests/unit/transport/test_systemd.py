@@ -95,3 +95,5 @@ def test_a_unit_that_cannot_start_is_told_by_its_journal(tools, unit):
     first = json.loads(done.stdout)["findings"][0]
     assert (first["id"], first["severity"]) == (EXPECTED[unit], "failure"), first
     assert first["fixes"]
+    assert "UNIT" not in first["next_measurement"]
+    assert f"{unit}.service" in first["next_measurement"]
