@@ -111,7 +111,7 @@ SIGNS = (
         explanation="A base model has none: a foreign template makes its answers wrong. The start itself is "
         "clean, only chat fails.",
         fixes=_template,
-        next_measurement="grep -c chat_template tokenizer_config.json; ls *.jinja  # in the folder of the model",
+        next_measurement="grep -c chat_template tokenizer_config.json; ls *.jinja  # in its folder",
     ),
     Sign(
         kind="api.tool_parser",

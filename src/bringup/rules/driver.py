@@ -274,7 +274,7 @@ SIGNS = (
         "dynamic "
         "device numbers that changed); the driver itself works on the host.",
         fixes=_gone,
-        next_measurement="ls -l /dev/char | grep nvidia; nvidia-smi  # works on the host, fails in the container",
+        next_measurement="ls -l /dev/char | grep nvidia; nvidia-smi  # fails in the container only",
     ),
     Sign(
         kind="drv.uvm",

@@ -4,20 +4,9 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner, Result
+from small_model import CONFIG
 
 from bringup.cli.plan import command
-
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 16,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
 
 
 def run(tmp_path: Path, *own: str, engine: str = "vllm serve org/m") -> Result:

@@ -6,22 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from small_model import CONFIG
 
 from bringup.cli.plan import command
 from bringup.errors import UsageError
 from bringup.flows.start_log import find_start
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 16,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
 LOG = """\
 INFO 02-01 10:00:00 [utils.py:253] non-default args: {'model_tag': 'org/m', 'max_num_seqs': 256}
 INFO 02-01 10:00:20 [core.py:93] Initializing a V1 LLM engine (v0.16.0) with config: model='org/m'

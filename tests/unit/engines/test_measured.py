@@ -3,33 +3,18 @@
 from dataclasses import replace
 
 import pytest
+from small_model import MODEL
 
 from bringup.engines.sglang.flags import read_command as read_sglang
 from bringup.engines.sglang.memory import plan_task as plan_sglang
 from bringup.engines.vllm.flags import read_command
 from bringup.engines.vllm.memory import plan_task
 from bringup.engines.vllm.start_log import START_LOG
-from bringup.parse.hf_config import read_config
 from bringup.parse.log_line import read_lines
 from bringup.units import GIB, MIB
 from bringup.values.plan import Card, Gpus, LayoutPlan, LedgerLine, Origin, PlanTask
 from bringup.values.start_log import Cite, RankStart, StartLog
 
-MODEL = read_config(
-    {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 16,
-        "vocab_size": 128256,
-        "max_position_embeddings": 8192,
-    },
-    name="org/small",
-    source="test",
-)
 CARD = Card(
     name="Test 24 GB", memory_total=24_564 * MIB, cuda_total=24_080 * MIB, reserved=484 * MIB,
     compute_capability="8.9",

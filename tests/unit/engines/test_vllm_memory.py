@@ -6,6 +6,7 @@ from math import ceil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_model import TIED
 
 from bringup.engines.vllm.flags import read_command
 from bringup.engines.vllm.ledgers import budget_rule, plan_layout
@@ -55,18 +56,7 @@ CONFIG: dict[str, object] = {  # the published config of MiniMaxAI/MiniMax-M2.5,
 }
 MINIMAX = read_config(CONFIG, name="MiniMaxAI/MiniMax-M2.5", source="test")
 SMALL = read_config(
-    {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 16,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-    },
+    TIED,
     name="small",
     source="test",
 )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_model import TIED
 
 from bringup.errors import EXIT_FINDINGS, HostError, UsageError
 from bringup.flows.host_gpus import gpus_as_seen
@@ -14,18 +15,7 @@ from bringup.values.finding import Severity
 from bringup.values.host import Gpu
 from bringup.values.plan import Plan
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 16,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": True,
-}
+CONFIG = TIED
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from small_model import CONFIG
 
 from bringup.errors import UsageError
 from bringup.flows.model_source import HubPlace
@@ -18,17 +19,6 @@ from bringup.report.plan_json import render_plan_json
 from bringup.transport import hub
 from bringup.values.model import ModelSpec
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 16,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
 FP8 = {**CONFIG, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
 
 

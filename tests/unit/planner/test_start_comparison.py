@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from small_model import CONFIG, MODEL
 
 from bringup.engines.vllm.flags import read_command
 from bringup.engines.vllm.memory import plan_task
@@ -16,18 +17,6 @@ from bringup.values.model import ModelSpec
 from bringup.values.plan import Card, Gpus, Plan, PlanTask
 from bringup.values.start_log import Cite, RankStart, StartLog
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 16,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
-MODEL = read_config(CONFIG, name="org/small", source="test")
 CARD = Card(
     name="Test 24 GB", memory_total=24_564 * MIB, cuda_total=24_080 * MIB, reserved=484 * MIB,
     compute_capability="8.9",

@@ -2,6 +2,8 @@
 
 import json
 
+from small_model import LONG
+
 from bringup.engines.vllm.flags import read_command
 from bringup.engines.vllm.memory import plan_task
 from bringup.parse.hf_config import read_config
@@ -13,17 +15,7 @@ from bringup.values.engine import EngineSpec
 from bringup.values.plan import Card, Gpus, Plan, PlanTask
 
 MODEL = read_config(
-    {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 16,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-    },
+    LONG,
     name="org/small",
     source="test",
 )
