@@ -84,7 +84,11 @@ def test_each_message_gives_its_kind_and_fix(kind: str, text: str, fix: tuple[st
         assert fix in {(one.type, one.name) for one in found[0].fixes}
 
 
-@pytest.mark.parametrize(("kind", "text", "fix"), CASES, ids=lambda value: str(value)[:40])
+# A log that merely stops is another case with lines after its last: they would be what it goes on with.
+ENDING = [case for case in CASES if not (case[0] == "nccl.p2p_hang" and "nccl==" in case[1])]
+
+
+@pytest.mark.parametrize(("kind", "text", "fix"), ENDING, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize(
     "prefix",
     [
@@ -97,8 +101,6 @@ def test_prefixes_and_noise_change_nothing(
     kind: str, text: str, fix: tuple[str, str] | None, prefix: str
 ) -> None:
     del fix
-    if kind == "nccl.p2p_hang" and "nccl==" in text:
-        pytest.skip("a log that merely stops: lines after it would be what it goes on with")
     noise = [f"{prefix}INFO loaded shard {number} of 9" for number in range(3)]
     said = surest("\n".join([*noise, *(prefix + line for line in text.split("\n")), *noise]))
     assert said.kind == kind

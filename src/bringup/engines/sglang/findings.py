@@ -11,6 +11,7 @@ from bringup.parse.flag_values import value_findings
 from bringup.planner.kv_sglang import SglangPools
 from bringup.planner.kv_versions import Version
 from bringup.planner.weights import Weights
+from bringup.planner.wishes import unmet
 from bringup.units import bytes_text
 from bringup.values.engine import EngineSpec
 from bringup.values.finding import Finding, Fix, Severity
@@ -222,20 +223,12 @@ def _short_pool(account: Account) -> Iterator[Finding]:
 
 
 def _asked(account: Account) -> Iterator[Finding]:
-    task, tokens = account.task, account.pools.tokens
-    if task.context is not None and task.context > min(tokens, account.settings.context):
-        yield Finding(
-            id="request.context",
-            severity=Severity.FAILURE,
-            summary=f"a request of {task.context:,} tokens does not fit: the pool has {tokens:,}, the model "
-            f"{account.settings.context:,}",
-        )
-    elif task.concurrency is not None and account.requests < task.concurrency:
-        yield Finding(
-            id="request.concurrency",
-            severity=Severity.WARNING,
-            summary=f"{account.requests:.1f} requests run at once, {task.concurrency} are asked for",
-        )
+    return unmet(
+        account.task,
+        tokens=account.pools.tokens,
+        longest=account.settings.context,
+        requests=account.requests,
+    )
 
 
 def _tight_reserve(account: Account) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from bringup.engines.tensorrt_llm.flag_values import WANTS
 from bringup.engines.tensorrt_llm.settings import Settings
 from bringup.parse.flag_values import value_findings
 from bringup.planner.weights import Weights
+from bringup.planner.wishes import unmet
 from bringup.units import bytes_text
 from bringup.values.engine import EngineSpec
 from bringup.values.finding import Finding, Fix, Severity
@@ -145,21 +146,12 @@ def _short_pool(account: Account) -> Iterator[Finding]:
 
 
 def _asked(account: Account) -> Iterator[Finding]:
-    task, tokens = account.task, account.kv.tokens
-    limit = min(tokens, account.settings.context)
-    if task.context is not None and task.context > limit:
-        yield Finding(
-            id="request.context",
-            severity=Severity.FAILURE,
-            summary=f"a request of {task.context:,} tokens does not fit: the cache has {tokens:,}, a request "
-            f"{account.settings.context:,}",
-        )
-    elif task.concurrency is not None and account.requests < task.concurrency:
-        yield Finding(
-            id="request.concurrency",
-            severity=Severity.WARNING,
-            summary=f"{account.requests:.1f} requests run at once, {task.concurrency} are asked for",
-        )
+    return unmet(
+        account.task,
+        tokens=account.kv.tokens,
+        longest=account.settings.context,
+        requests=account.requests,
+    )
 
 
 def _long_prompts(account: Account) -> Iterator[Finding]:
