@@ -43,7 +43,7 @@ def decide(case: Case, rules: Mapping[str, Rule], known: KnownLines) -> Decision
     if case.is_ready or any(one.sure >= _SURE_ENOUGH for one in merged):
         merged = [one for one in merged if not _is_everyday(one, known)]
     ranked = sorted(merged, key=lambda one: _rank(one, known))
-    if is_document(line.text for line in case.lines):
+    if is_document(line.raw or line.text for line in case.lines):
         ranked = [
             replace(one, severity=Severity.NOTE, explanation=_QUOTED) for one in ranked if not one.probes
         ]

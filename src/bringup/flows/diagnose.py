@@ -25,6 +25,7 @@ from bringup.transport.catalogue import load_known_lines
 from bringup.values.case import Case, CaseLine
 from bringup.values.diagnosis import BeforeAfter, Diagnosis
 from bringup.values.finding import Evidence, Finding, Fix, Severity, worst
+from bringup.values.start_log import Phase
 
 # What every rule may want beside its own texts: tracebacks, and lines that say themselves that they are bad.
 _ALWAYS = (
@@ -282,12 +283,27 @@ def _redacted(finding: Finding) -> Finding:
     )
 
 
+def _took(case: Case) -> str:
+    """How long that took, and which phase most of it, where the log has times."""
+    phases = (
+        [one for one in case.facts.phases if one.seconds and one.name is not Phase.SERVING]
+        if case.facts
+        else []
+    )
+    if not phases:
+        return ""
+    longest = max(phases, key=lambda one: one.seconds or 0.0)
+    whole = sum(one.seconds or 0.0 for one in phases)
+    name = longest.name.value.replace("_", " ")
+    return f" in {whole:.0f} s, {longest.seconds:.0f} s of that for {name}"
+
+
 def _calm(case: Case, known: KnownLines) -> Finding:
     """What is said where nothing is broken."""
     if case.is_ready:
-        return Finding(id="healthy", severity=Severity.OK, summary="nothing broken: the engine came up")
+        return Finding(id="healthy", severity=Severity.OK, summary=f"the engine came up{_took(case)}")
     error = first_error(case, known)
-    if error is not None and not is_document(line.text for line in case.lines):
+    if error is not None and not is_document(line.raw or line.text for line in case.lines):
         return Finding(
             id="no_start",
             severity=Severity.NOTE,

@@ -1,11 +1,11 @@
 """What can be said of a case that no rule settles: what is known, and what to measure next."""
 
 import re
-from shlex import join
 
 from bringup.parse.known_lines import KnownLines
 from bringup.parse.prose import is_document
 from bringup.parse.traceback import is_error
+from bringup.report.changed_line import as_typed
 from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Evidence, Finding, Severity
 from bringup.values.start_log import Phase
@@ -89,7 +89,7 @@ def undecided(case: Case, known: KnownLines, again: str) -> Finding | None:
 
 def _without_start(case: Case, error: CaseLine | None, again: str) -> Finding | None:
     """An error of a GPU or model runtime, pasted without the start that it ended."""
-    if error is None or is_document(line.text for line in case.lines):
+    if error is None or is_document(line.raw or line.text for line in case.lines):
         return None
     if not (_STACK.search(error.text) and _FAILS.search(error.text)):
         return None
@@ -142,7 +142,7 @@ def first_error(case: Case, known: KnownLines) -> CaseLine | None:
 
 def _is_start(case: Case) -> bool:
     """Whether an engine wrote this: a text that only mentions one, or an error, is no start."""
-    if is_document(line.text for line in case.lines):
+    if is_document(line.raw or line.text for line in case.lines):
         return False
     return case.phase is not None or any(frame.is_engine for one in case.tracebacks for frame in one.frames)
 
@@ -173,6 +173,6 @@ def _with_variables(argv: tuple[str, ...], variables: str) -> str:
     names = [word.rsplit("/", 1)[-1] for word in argv]
     place = next((at + 1 for at, name in enumerate(names[1:], start=1) if name == "run"), 0)
     if not place or not {"docker", "podman", "nerdctl"} & set(names[:place]):
-        return " ".join(part for part in (variables, join(argv)) if part)
+        return " ".join(part for part in (variables, as_typed(argv)) if part)
     given = [word for one in variables.split() for word in ("-e", one)]
-    return join((*argv[:place], *given, *argv[place:]))
+    return as_typed((*argv[:place], *given, *argv[place:]))

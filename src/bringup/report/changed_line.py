@@ -1,6 +1,8 @@
 """The exact line to change for a fix, spelled as the user spells it."""
 
+import re
 from collections.abc import Sequence
+from shlex import quote
 
 from bringup.values.case import Case
 from bringup.values.finding import Fix
@@ -21,6 +23,13 @@ _SPELLINGS = {
     "--context-length": (),
 }
 _GIVEN = "given"
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_VALUE = re.compile(
+    r"\S+|[\[{].*"
+)  # what can stand in a command: one word, or JSON; the rest is said to people
+_DOCKER = "docker "
+_USES_VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
+_SYSTEMD = re.compile(r"\bsystemd\[\d+\]: ")
 
 
 def spelled(fix: Fix, case: Case | None) -> str:
@@ -29,7 +38,9 @@ def spelled(fix: Fix, case: Case | None) -> str:
     >>> spelled(Fix(type="flag", name="--max-num-seqs", old="1024", new="256"), None)
     '--max-num-seqs 256 (now 1024)'
     >>> spelled(Fix(type="env", name="NCCL_P2P_DISABLE", new="1"), None)
-    'NCCL_P2P_DISABLE=1 (in a unit: Environment="NCCL_P2P_DISABLE=1")'
+    'NCCL_P2P_DISABLE=1'
+    >>> spelled(Fix(type="env", name="HF_HOME", new="a folder of the unit's user"), None)
+    "HF_HOME: a folder of the unit's user"
     """
     now = f" (now {fix.old})" if fix.old not in (None, "", _GIVEN) else ""
     new = fix.new or ""
@@ -37,12 +48,25 @@ def spelled(fix: Fix, case: Case | None) -> str:
         name = spelling(fix.name, case.argv if case else ())
         if fix.new is None:
             return f"without {name}{now}"
-        return f"{name}{'' if new.lower() == 'true' else f' {new}'}{now}"
+        return f"{name}{'' if new.lower() == 'true' else f' {_quoted(new)}'}{now}"
     if fix.type == "env":
         if fix.new is None:
             return f"{fix.name} unset{now}"
-        return f'{fix.name}={new}{now} (in a unit: Environment="{fix.name}={new}")'
+        if not (_VARIABLE.fullmatch(fix.name) and _VALUE.fullmatch(new)):
+            return f"{fix.name}: {new}{now}"
+        in_unit = f' (in the unit: Environment="{fix.name}={new}")' if _is_unit(case) else ""
+        return f"{fix.name}={new}{now}{in_unit}"
     return f"{fix.name}: {new}{now}" if new else f"{fix.name}{now}"
+
+
+def _quoted(value: str) -> str:
+    """The value as a shell takes it; words for people as they are."""
+    return quote(value) if _VALUE.fullmatch(value) else value
+
+
+def _is_unit(case: Case | None) -> bool:
+    """Whether systemd wrote into the log: what is to be set stands in a unit."""
+    return case is not None and any(_SYSTEMD.search(line.raw) for line in case.lines)
 
 
 def spelling(name: str, argv: Sequence[str]) -> str:
@@ -56,6 +80,58 @@ def spelling(name: str, argv: Sequence[str]) -> str:
     return next((one for one in candidates if one in words), name)
 
 
+def as_typed(words: Sequence[str]) -> str:
+    """The command for a shell, with home folders and variables left to it.
+
+    >>> as_typed(("docker", "run", "-v", "~/.cache:/c", "-e", "A=$B"))
+    'docker run -v ~/.cache:/c -e "A=$B"'
+    """
+    return " ".join(_typed(word) for word in words)
+
+
+def _typed(word: str) -> str:
+    if word.startswith("~/"):
+        return f"~/{quote(word[2:])}"
+    if _USES_VARIABLE.search(word) and not set(word) & set('"`\\'):
+        return f'"{word}"'
+    return quote(word)
+
+
+def can_be_run(case: Case, fix: Fix) -> bool:
+    """Whether the log shows the whole command, and the fix can be written into it.
+
+    >>> case = Case(lines=(), argv=("vllm", "serve", "m"), model="m")
+    >>> can_be_run(case, Fix(type="flag", name="--max-num-seqs", new="1/2 of the present number"))
+    False
+    """
+    names_model = bool(case.model) or any(word.startswith("--model") for word in case.argv)
+    if fix.type not in ("flag", "env") or not case.argv or not names_model:
+        return False
+    if fix.name.startswith(_DOCKER):
+        return _run_place(case.argv) > 0 and fix.new is not None
+    if fix.type == "env":
+        return bool(_VARIABLE.fullmatch(fix.name) and fix.new and _VALUE.fullmatch(fix.new))
+    return fix.name.startswith("-") and fix.new is not None and _VALUE.fullmatch(fix.new) is not None
+
+
+def _run_place(argv: Sequence[str]) -> int:
+    """Where the options of `docker run` begin; 0: no container is started."""
+    names = [word.rsplit("/", 1)[-1] for word in argv[:4]]
+    if not {"docker", "podman", "nerdctl"} & set(names) or "run" not in names:
+        return 0
+    return names.index("run") + 1
+
+
+def _in_container(argv: Sequence[str], fix: Fix) -> tuple[str, ...]:
+    """The command with another option of `docker run`, in place of the one that it has."""
+    place, name, new = _run_place(argv), fix.name.removeprefix(_DOCKER), fix.new or ""
+    kept = [word for word in argv[place:] if not word.startswith(f"{name}=")]
+    if name in kept:
+        at = kept.index(name)
+        kept = kept[:at] + kept[at + 2 :]
+    return (*argv[:place], f"{name}={new}", *kept)
+
+
 def changed_command(case: Case, fix: Fix) -> tuple[str, ...]:
     """The command with the fix in it.
 
@@ -65,8 +141,12 @@ def changed_command(case: Case, fix: Fix) -> tuple[str, ...]:
     """
     words = list(case.argv)
     new = fix.new or ""
+    place = _run_place(words)
+    if place and fix.name.startswith(_DOCKER):
+        return _in_container(words, fix)
     if fix.type == "env":
-        return ("env", f"{fix.name}={new}", *words)
+        given = f"{fix.name}={new}"
+        return (*words[:place], "-e", given, *words[place:]) if place else ("env", given, *words)
     name = spelling(fix.name, words)
     value = [] if new.lower() == "true" else [new]
     for place, word in enumerate(words):

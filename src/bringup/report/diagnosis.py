@@ -1,15 +1,15 @@
 """A diagnosis as a report: verdict, what broke and why, the exact line to change."""
 
+import re
 from dataclasses import replace
-from shlex import join
 
-from bringup.report.changed_line import changed_command, spelled
+from bringup.report.changed_line import as_typed, can_be_run, changed_command, spelled
 from bringup.units import bytes_text, in_mib
 from bringup.values.case import Case
 from bringup.values.diagnosis import BeforeAfter, Diagnosis, LedgerRow
 from bringup.values.finding import Finding, Fix, Severity
 from bringup.values.report import Cell, Report, Table
-from bringup.values.start_log import StartLog
+from bringup.values.setting_names import flag_of, value_of
 
 _DISPLAY = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "tensorrt_llm": "TensorRT-LLM"}
 _VERDICTS = {
@@ -21,19 +21,24 @@ _VERDICTS = {
 }
 
 
+# PyTorch's own advice at the end of its message: never ours, and long.
+_ADVICE = re.compile(r" If reserved but unallocated memory is large.*$", re.DOTALL)
+
+
 def build_diagnosis_report(diagnosis: Diagnosis, *, tool_version: str) -> Report:
     """The report of a diagnosis."""
     first = diagnosis.findings[0]
     case = diagnosis.case
+    paragraph = _paragraph(diagnosis, first)
     tables = [*_cures(diagnosis.findings, case), *_ledger(diagnosis.ledger, case)]
     if case is not None and case.facts is not None and first.severity in (Severity.OK, Severity.NOTE):
-        tables += _healthy(case.facts)
+        tables += _healthy(case)
     return Report(
         kind="diagnose",
         verdict=_VERDICTS[first.severity],
         title=_title(diagnosis),
-        paragraph=_paragraph(diagnosis, first),
-        findings=tuple(_quoting_lines(one) for one in diagnosis.findings),
+        paragraph=paragraph,
+        findings=tuple(_once(_quoting_lines(one), paragraph) for one in diagnosis.findings),
         tables=tuple(tables),
         tool_version=tool_version,
         exit_code=diagnosis.exit_code,
@@ -60,6 +65,8 @@ def _paragraph(diagnosis: Diagnosis, first: Finding) -> str:
         sentences.append(f"Change: {spelled(cure, case)}.")
     elif first.next_measurement and first.severity is not Severity.OK:
         sentences.append(f"Next: {first.next_measurement}")
+    if diagnosis.ledger is not None and diagnosis.ledger.reason:
+        sentences.append(f"Memory is not planned: {diagnosis.ledger.reason}.")
     if diagnosis.words:
         sentences.append(f"({_begun(diagnosis.words)}.)")
     return " ".join(sentences)
@@ -67,7 +74,14 @@ def _paragraph(diagnosis: Diagnosis, first: Finding) -> str:
 
 def _begun(text: str) -> str:
     """The text as a sentence begins; names such as vLLM stay as they are."""
-    return f"{text[:1].upper()}{text[1:]}" if text.split(" ", maxsplit=1)[0].islower() else text
+    first = text.split(" ", maxsplit=1)[0]
+    return f"{text[:1].upper()}{text[1:]}" if first.islower() and "." not in first else text
+
+
+def _once(finding: Finding, paragraph: str) -> Finding:
+    """The finding without the command that the paragraph has told."""
+    is_told = bool(finding.next_measurement) and finding.next_measurement in paragraph
+    return replace(finding, next_measurement="") if is_told else finding
 
 
 def _quoting_lines(finding: Finding) -> Finding:
@@ -75,17 +89,26 @@ def _quoting_lines(finding: Finding) -> Finding:
     return replace(
         finding,
         evidence=tuple(
-            replace(one, source=f"{one.source}:{one.line}") if one.line is not None else one
+            replace(
+                one,
+                source=f"{one.source}:{one.line}" if one.line is not None else one.source,
+                text=_ADVICE.sub(" ...", one.text),
+            )
             for one in finding.evidence
         ),
     )
 
 
 def _cures(findings: tuple[Finding, ...], case: Case | None) -> list[Table]:
-    """What to change for each finding, the best first, and the whole command with it."""
+    """What to change for each finding, the best first, and the whole command with it.
+
+    Beside something that is broken notes keep theirs to themselves.
+    """
     tables: list[Table] = []
+    is_broken = findings[0].severity in (Severity.FAILURE, Severity.WARNING)
     for finding in findings:
-        if not finding.fixes:
+        is_aside = finding.severity in (Severity.NOTE, Severity.OK) and is_broken
+        if not finding.fixes or is_aside or finding.id.startswith("benign."):
             continue
         rows: list[tuple[Cell, ...]] = [
             (spelled(fix, case), fix.kind, fix.cost or None) for fix in finding.fixes
@@ -102,13 +125,11 @@ def _cures(findings: tuple[Finding, ...], case: Case | None) -> list[Table]:
 
 
 def _ledger(ledger: BeforeAfter | None, case: Case | None) -> list[Table]:
-    """One GPU before and after the first flag; of a ledger that could not be planned, why."""
-    if ledger is None:
+    """One GPU before and after the first flag."""
+    if ledger is None or ledger.reason:
         return []
     title = "One GPU before and after, in MiB, planned"
     change = spelled(ledger.change, case)
-    if ledger.reason:
-        return [Table(title=title, columns=("not planned", "why"), rows=((change, ledger.reason),))]
     rows: list[tuple[Cell, ...]] = [
         (_row_name(row), _whole_mib(row.before), _whole_mib(row.after)) for row in ledger.rows
     ]
@@ -135,22 +156,25 @@ def _whole_mib(size: int | None) -> int | None:
 
 
 def _command(fixes: tuple[Fix, ...], case: Case | None) -> str:
-    if case is None or not case.argv:
+    if case is None:
         return ""
-    best = next((fix for fix in fixes if fix.type in ("flag", "env") and fix.kind == "cure"), None)
-    best = best or next((fix for fix in fixes if fix.type in ("flag", "env")), None)
-    return f"run: {join(changed_command(case, best))}" if best is not None and best.new else ""
+    able = [fix for fix in fixes if can_be_run(case, fix)]
+    best = next((fix for fix in able if fix.kind == "cure"), None) or next(iter(able), None)
+    return f"run: {as_typed(changed_command(case, best))}" if best is not None else ""
 
 
-def _healthy(start: StartLog) -> list[Table]:
+def _healthy(case: Case) -> list[Table]:
     """What the start took per phase, and what it can hold."""
+    start = case.facts
+    if start is None:
+        return []
     phases = tuple((one.name.value.replace("_", " "), one.first_line, one.seconds) for one in start.phases)
     tables = [Table(title="Start by phase", columns=("phase", "from line", "seconds"), rows=phases)]
     facts: tuple[tuple[str, Cell], ...] = (
         ("tokens of KV cache", start.kv_tokens),
         ("requests of the longest length at once", start.max_concurrency),
         ("tokens of the longest request", start.context_tokens),
-        ("requests that may run at once", start.running),
+        ("requests that may run at once", start.running or _asked_for(case, "running")),
         ("weights of the fullest rank", _size(start.most_loaded.weights if start.most_loaded else None)),
         ("KV cache of a rank", _size(max((one.kv_pool or 0 for one in start.ranks), default=0) or None)),
     )
@@ -158,6 +182,12 @@ def _healthy(start: StartLog) -> list[Table]:
     if known:
         tables.append(Table(title="Capacity", columns=("what", "figure"), rows=known))
     return tables
+
+
+def _asked_for(case: Case, setting: str) -> int | None:
+    """The whole number that the arguments give a setting."""
+    text = value_of(case, flag_of(case.engine, setting))
+    return int(text) if text and text.isdecimal() else None
 
 
 def _size(value: int | None) -> str | None:

@@ -5,6 +5,7 @@ import msgspec
 from bringup.report.plain import plain_record
 from bringup.values.diagnosis import BeforeAfter, Diagnosis
 from bringup.values.finding import Finding
+from bringup.values.start_log import StartLog
 
 SCHEMA = "bringup/diagnosis/1"
 
@@ -31,6 +32,7 @@ def render_diagnosis_json(diagnosis: Diagnosis) -> str:
                 {"name": one.name, "first_line": one.first_line, "seconds": one.seconds}
                 for one in case.facts.phases
             ]
+            facts["capacity"] = _capacity(case.facts)
         if case.shape.is_known:
             facts["model_sizes"] = plain_record(case.shape)
     plain: dict[str, object] = {
@@ -41,6 +43,19 @@ def render_diagnosis_json(diagnosis: Diagnosis) -> str:
     if diagnosis.ledger is not None:
         plain["ledger"] = _ledger(diagnosis.ledger)
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _capacity(start: StartLog) -> dict[str, object]:
+    """What the log says that the start can hold; of ranks the fullest."""
+    fullest = start.most_loaded
+    return {
+        "kv_tokens": start.kv_tokens,
+        "max_concurrency": start.max_concurrency,
+        "context_tokens": start.context_tokens,
+        "running": start.running,
+        "weights_bytes": fullest.weights if fullest else None,
+        "kv_bytes": max((rank.kv_pool for rank in start.ranks if rank.kv_pool), default=None),
+    }
 
 
 def _plain(finding: Finding) -> dict[str, object]:

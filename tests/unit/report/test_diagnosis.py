@@ -52,3 +52,30 @@ def test_the_report_leads_with_the_cause_and_its_cure():
     assert report.findings[0].evidence[0].source == "log:7"
     assert report.tables[0].note.startswith("run: python3 -m sglang.launch_server --model-path m --tp 4")
     assert report.exit_code == 1
+
+
+def test_only_what_a_shell_takes_is_written_into_a_command():
+    docker = ("docker", "run", "--gpus", "all", "--shm-size", "1g", "vllm/vllm-openai", "--model", "m")
+    inside = Case(lines=(), argv=docker, model="m")
+    plain = Case(lines=(), argv=("vllm", "serve", "m"), model="m")
+
+    def note(fix: Fix, case: Case, **more: object) -> str:
+        words = {"id": "x", "severity": Severity.FAILURE, "summary": "x", "fixes": (fix,), **more}
+        found = Diagnosis(source="x.log", findings=(Finding(**words),), case=case, exit_code=1)
+        tables = build_diagnosis_report(found, tool_version="1").tables
+        return tables[0].note if tables else "no table"
+
+    memory = Fix(type="flag", name="docker --shm-size", new="16g")
+    assert note(memory, inside) == ("run: docker run --shm-size=16g --gpus all vllm/vllm-openai --model m")
+    assert note(memory, plain) == ""
+    variable = Fix(type="env", name="NCCL_P2P_DISABLE", new="1")
+    assert note(variable, inside).startswith("run: docker run -e NCCL_P2P_DISABLE=1 --gpus all")
+    assert note(variable, plain) == "run: env NCCL_P2P_DISABLE=1 vllm serve m"
+    for words in ("a folder of the unit's user", "1/2 of the present number"):
+        assert note(Fix(type="env", name="HF_HOME", new=words), plain) == ""
+        assert note(Fix(type="flag", name="--tp", new=words), plain) == ""
+    json_value = Fix(type="flag", name="--limit-mm-per-prompt", new='{"image": 1}')
+    assert note(json_value, plain) == """run: vllm serve m --limit-mm-per-prompt '{"image": 1}'"""
+    nameless = Case(lines=(), argv=("vllm", "serve", "--port", "8000"))
+    assert note(Fix(type="flag", name="--port", new="8001"), nameless) == ""
+    assert note(variable, plain, id="benign.x", severity=Severity.NOTE) == "no table"
