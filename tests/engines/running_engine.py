@@ -128,6 +128,21 @@ def verified(url: str, *options: str, folder: Path) -> Verified:
     )
 
 
+def calm(log: Path) -> dict[str, Any]:
+    """What `bringup diagnose` says of a healthy start: how long it took by phase, and what it holds."""
+    done = bringup("diagnose", str(log), "--json", "--quiet")
+    report = _report(done)
+    assert [one["id"] for one in report["findings"]] == ["healthy"], report["findings"]
+    assert done.returncode == 0
+    assert report["log"]["phases"][-1]["name"] == "serving"
+    assert all((size or 0) >= 0 for size in report["log"]["capacity"].values())
+    text = bringup("diagnose", str(log), "--quiet").stdout
+    assert text.startswith("nothing broken")
+    assert "Start by phase" in text
+    assert "Capacity" in text
+    return report["log"]
+
+
 def bringup(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """The program, run as a user does."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -10,7 +10,7 @@ import pytest
 
 from bringup.transport.process import Child
 from counted import counted
-from running_engine import running
+from running_engine import calm, running
 
 pytestmark = [
     pytest.mark.engine,
@@ -49,6 +49,14 @@ def engine(weights, log_of):
         limit_s=120.0,
     ) as started:
         yield started
+
+
+def test_its_log_is_calm_and_tells_the_start(engine):
+    told = calm(engine.child.log)
+    assert told["capacity"]["kv_tokens"] == 8192
+    assert told["capacity"]["context_tokens"] == 2048
+    assert told["capacity"]["running"] == 4
+    assert sum(one["seconds"] or 0.0 for one in told["phases"]) > 0.0
 
 
 def test_what_runs_is_known(engine, verify):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from running_engine import running
+from running_engine import calm, running
 
 pytestmark = pytest.mark.engine
 NAME = "smollm2-135m-instruct"
@@ -34,6 +34,8 @@ def test_a_healthy_engine_with_a_weak_model_passes(package, argv, engine_python,
         limit_s=120.0,
     ) as started:
         found = verify(started, "--full")
+    capacity = calm(started.child.log)["capacity"]
+    assert (capacity["kv_tokens"], capacity["context_tokens"], capacity["running"]) == (8192, 2048, 4)
     assert found.engine["engine"] == "llama_cpp"
     assert found.engine["kv"]["slots"] == 4
     assert found.report["facts"]["model"]["context_tokens"] == 2048

@@ -180,6 +180,34 @@ SGLANG = (
         cited="9999999",
         options=("--context-length", "9999999"),
     ),
+    Provocation(
+        name="unknown-parser",
+        kinds=("api.tool_parser", "pkg.cli_flag"),
+        cited="nonsense",
+        options=("--tool-call-parser", "nonsense"),
+        is_essential=False,
+    ),
+    Provocation(
+        name="quantisation-of-another-checkpoint",
+        kinds=("file.param_mismatch", "pkg.cli_flag", "arch.quant_capability"),
+        cited="awq",
+        options=("--quantization", "awq"),
+        is_essential=False,
+    ),
+    Provocation(
+        name="port-in-use",
+        kinds=("host.port",),
+        cited="",
+        around=port_in_use,
+        is_essential=False,
+    ),
+    Provocation(
+        name="memory-limit",
+        kinds=("host.ram_oom",),
+        cited="",
+        around=memory_limit(600),
+        is_essential=False,
+    ),
 )
 LLAMA_CPP = (
     Provocation(name="missing-file", kinds=("file.missing_shard",), cited="gguf", breaks=Path.unlink),

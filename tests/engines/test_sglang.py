@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from counted import counted
-from running_engine import running
+from running_engine import calm, running
 
 pytestmark = pytest.mark.engine
 MODEL = "smollm2-135m-instruct"
@@ -37,6 +37,14 @@ def engine(python, engine_python, folder_of, log_of):
 
     with running(argv, log=log_of("sglang"), engine="sglang", model=folder.name, limit_s=420.0) as started:
         yield started
+
+
+def test_its_log_is_calm_and_tells_the_start(engine):
+    told = calm(engine.child.log)
+    assert told["capacity"]["kv_tokens"] == POOL_TOKENS
+    assert told["capacity"]["context_tokens"] == 2048
+    assert told["capacity"]["kv_bytes"] == pytest.approx(POOL_TOKENS * 23_040, rel=0.05)  # printed as 0.09 GB
+    assert sum(one["seconds"] or 0.0 for one in told["phases"]) > 1.0
 
 
 def test_its_host_memory_is_as_its_rules_say(engine, verify):

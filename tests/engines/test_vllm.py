@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from counted import counted
-from running_engine import running
+from running_engine import calm, running
 
 pytestmark = pytest.mark.engine
 MODEL = "smollm2-135m-instruct"
@@ -51,6 +51,16 @@ def engine(python, folder_of, log_of):
         environment=ENVIRONMENT,
     ) as started:
         yield started
+
+
+def test_its_log_is_calm_and_tells_the_start(engine):
+    told = calm(engine.child.log)
+    assert told["capacity"]["kv_tokens"] == 364 * BLOCK_TOKENS
+    assert told["capacity"]["context_tokens"] == 2048
+    assert told["capacity"]["kv_bytes"] == CACHE
+    seconds = {one["name"]: one["seconds"] for one in told["phases"]}
+    assert sum(value or 0.0 for value in seconds.values()) > 1.0
+    assert {"communicators", "weights", "kv_cache"} <= set(seconds)
 
 
 def test_what_runs_is_known(engine, verify):

@@ -94,12 +94,16 @@ def gather(lines: Iterable[LogLine], shapes: Sequence[Shape]) -> Facts:
 
 
 def rank_starts(facts: Facts) -> tuple[RankStart, ...]:
-    """The ranks with their facts, in the order of their numbers."""
+    """The ranks with their facts, in the order of their numbers.
+
+    Weights of less than nothing, where others freed memory meanwhile, are not known.
+    """
     labels = sorted(facts.ranks, key=_order)
-    return tuple(
+    found = (
         msgspec.convert({"label": label, "pid": facts.pids.get(label), **facts.ranks[label]}, RankStart)
         for label in labels
     )
+    return tuple(replace(one, weights=None) if (one.weights or 0) < 0 else one for one in found)
 
 
 def phases_of(lines: Sequence[LogLine], marks: Mapping[Phase, Sequence[str]]) -> tuple[StartPhase, ...]:
