@@ -135,8 +135,8 @@ def _command_in(lines: Sequence[ReadLine], told: EngineSpec | None) -> EngineSpe
     best = (0, 0)
     for words in _commands(lines):
         spec = spec_of(engines, words)
-        if spec is None:
-            continue
+        if spec is None or not (spec.model or "--config" in spec.flags):
+            continue  # a hint how to start it
         against = sum(flags.get(name, value) != value for name, value in spec.flags.items())
         rank = (-against, len(spec.flags))
         if found is None or rank >= best:
