@@ -96,7 +96,7 @@ STARTS = {
     "a command": "$ vllm serve m/x --port 8000 --max-model-len 8192\n",
     "a path with a space": "$ vllm serve '/my models/x' --port 8000 --max-model-len 8192\n",
     "a container": "$ docker run --gpus all --rm vllm/vllm-openai:v0.11.0 --model m/x --max-model-len 8192\n",
-    "a hint how to start it": "Example: sglang serve --model-path <model> [options]; or vllm serve with --x.\n",
+    "a hint how to start it": "Example: sglang serve --model-path <model> [options], vllm serve with x\n",
     "no command": "",
 }
 ERRORS = (
