@@ -173,8 +173,8 @@ def _waiting(case: Case) -> tuple[Match, ...]:
             kind="nccl.watchdog",
             sure=0.6,
             lines=tuple(lines[:6]),
-            summary=f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks)) or '?'} waited for a collective that another did not "
-            f"join{who}",
+            summary=f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks)) or '?'} waited for a "
+            f"collective that another did not join{who}",
             explanation="The watchdog reports who waits, never who failed: look at the rank that did not log "
             "it, and at the "
             "earliest error of any rank.",
