@@ -39,7 +39,7 @@ _ENDED = re.compile(
     r"|exited on signal 9\b|is killed by signal: Killed"
 )
 _ALSO_ENDS = re.compile(
-    r"Received sigquit from a child|SIGTERM received|Traceback \(most recent|watchdog|Watchdog"
+    r"Received sigquit from a child|SIGTERM received|Traceback \(most recent|[Ww]atchdog(?!_)"
 )
 _COMPILER = re.compile(r"\b(?:cicc|nvcc|ptxas|cudafe\+\+|cc1plus|ninja)\b")
 _HALF = 0.5

@@ -142,3 +142,11 @@ def test_every_rule_says_what_it_is():
         assert all(text.strip() for text in texts), name
         assert rule.kinds, name
         assert all(len(text) >= 3 for text in rule.literals), name
+
+
+def test_settings_that_speak_of_a_watchdog_are_no_watchdog():
+    arguments = (
+        "[2026-03-04 05:06:07] server_args={'model_path': '/m/x', 'watchdog_timeout': 300, 'port': 8000}"
+    )
+    killed = 'start.sh: line 1: 22147 Killed                  "$@"'
+    assert ids(read(arguments, killed))[0] == "host.ram_oom"
