@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,9 +161,24 @@ def memory_limit(mebibytes: int) -> Surroundings:
             script = f'echo $$ > {group}/cgroup.procs; "$@"; exit $?'
             yield Around(argv=("bash", "-c", script, "start.sh"))
         finally:
-            group.rmdir()
+            _remove_group(group)
 
     return limited
+
+
+def _remove_group(group: Path) -> None:
+    """The group gone, with whatever a start that was killed has left in it."""
+    give_up = time.monotonic() + 20.0
+    while True:
+        for pid in (group / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.2)
 
 
 def _memory_group(name: str, mebibytes: int) -> Path:
