@@ -9,7 +9,7 @@ import re
 
 from bringup.parse.case_facts import tensor_parallel_size
 from bringup.rules import Match, Rule, Sign, match_of
-from bringup.units import GIB
+from bringup.units import GIB, bytes_text
 from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Fix
 
@@ -50,9 +50,9 @@ def _size(case: Case) -> str:
 def _has(case: Case) -> str:
     told = case.first(_HAS)
     if told:
-        return told[1]["bytes"] + " bytes free"
+        return f"{bytes_text(int(told[1]['bytes']))} free"
     total = case.host.facts.shm_total if case.host else None
-    return f"{total} bytes" if total else "64m (docker's default)"
+    return bytes_text(total) if total else "64m (docker's default)"
 
 
 def _grow(case: Case, _found: re.Match[str] | None = None) -> tuple[Fix, ...]:
