@@ -7,7 +7,7 @@ from bringup.values.plan import PlanTask
 
 
 def unmet(task: PlanTask, *, tokens: int, longest: int, requests: float) -> Iterator[Finding]:
-    """The wish that is not met: `tokens` are in the cache, `longest` is of one request, `requests` at once."""
+    """The wish that is not met: `tokens` fit the cache, `longest` one request, `requests` at once."""
     if task.context is not None and task.context > min(tokens, longest):
         yield Finding(
             id="request.context",
