@@ -56,6 +56,7 @@ class Provocation:
     options: tuple[str, ...] = ()  # of the engine's command
     around: Surroundings = lambda _place: nullcontext(Around())
     is_asked: bool = False  # it comes up, and fails the first chat request
+    told: str = ""  # in its log once it has failed, where the engine does not end by itself
     is_compiled: bool = False  # kernels are compiled, which other starts are spared
     is_essential: bool = True  # the others want BRINGUP_PROVOKE=all
 

@@ -197,8 +197,9 @@ SGLANG = (
     Provocation(
         name="port-in-use",
         kinds=("host.port",),
-        cited="",
+        cited="address already in use",
         around=port_in_use,
+        told="address already in use",  # and it stays, waiting for its shutdown
         is_essential=False,
     ),
     Provocation(
@@ -269,7 +270,7 @@ def provoked(tmp_path: Path, log_of: Callable[[str], Path]) -> Callable[..., Non
             with one.around(place) as around:
                 environment = {**OFFLINE, **around.environment}
                 child = start((*around.argv, *argv(place), *one.options), log=log, environment=environment)
-                has_failed = failed(child, place.port, is_asked=one.is_asked)
+                has_failed = failed(child, place.port, one)
         except CannotProvokeError as reason:
             pytest.skip(str(reason))
         finally:
@@ -281,16 +282,18 @@ def provoked(tmp_path: Path, log_of: Callable[[str], Path]) -> Callable[..., Non
     return outcome
 
 
-def failed(child: Child, port: int, *, is_asked: bool) -> bool:
+def failed(child: Child, port: int, one: Provocation) -> bool:
     """Whether the start, or the first request where one is asked, has failed. Nothing is left of it."""
     deadline = time.monotonic() + LIMIT_S
     answer = None
     try:
         while child.is_alive() and time.monotonic() < deadline:
-            if is_asked and (answer := refusal(port)) is not None:
+            if one.told and one.told in child.log.read_text(errors="replace"):
+                return True
+            if one.is_asked and (answer := refusal(port)) is not None:
                 return True
             time.sleep(0.2)
-        return not child.is_alive() and not is_asked
+        return not child.is_alive() and not one.is_asked
     finally:
         asyncio.run(child.stop())
         if answer is not None:  # vLLM's own log has the status alone
