@@ -161,6 +161,19 @@ class TestSoundServer:
         assert ran.rung["good"] == 5
         assert "p.jsonl" in ran.body["workload"]
 
+    def test_a_trace_is_sent_at_its_own_times_and_to_its_end(self, tmp_path):
+        trace = tmp_path / "trace.jsonl"
+        record = {"input_length": 40, "output_length": 8, "hash_ids": [1]}
+        trace.write_text("".join(json.dumps({"timestamp": at, **record}) + "\n" for at in (0, 400, 800)))
+        ran = against(
+            "healthy",
+            *("--dataset", str(trace), "--arrivals", "trace:2", "--json"),
+            *("--known-questions", "0", "--warmup", "0"),
+        )
+        assert ran.rung["good"] == 3
+        assert (ran.rung["concurrency"], ran.rung["rate"]) == (None, None)
+        assert ran.rung["wall_s"] >= 0.4
+
     def test_the_answers_of_two_runs_compare(self, tmp_path):
         names = [str(tmp_path / name) for name in ("a.json", "b.json")]
 

@@ -285,7 +285,8 @@ def worst_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _bounds(request: BenchRequest, rate: float | None) -> tuple[int | None, float | None, bool]:
     """Requests, seconds, and whether a load ends by itself: the user's bounds, else our own."""
-    if request.requests is not None or request.duration_s is not None:
+    # A trace is sent to its end: where that is, the file says.
+    if request.requests is not None or request.duration_s is not None or request.loads.is_trace:
         return request.requests, request.duration_s, False
     if rate is None:
         return None, RUNG_S, True
@@ -295,7 +296,7 @@ def _bounds(request: BenchRequest, rate: float | None) -> tuple[int | None, floa
 def _notes(request: BenchRequest, results: Sequence[RungResult], end: Answer) -> list[str]:
     """What was decided for the user, in words."""
     notes: list[str] = []
-    if request.requests is None and request.duration_s is None:
+    if request.requests is None and request.duration_s is None and not request.loads.is_trace:
         bound = f"for at most {RUNG_S:g} s, or until its token rate was known to 2 %"
         if request.loads.is_rate:
             bound = f"for {RUNG_S:g} to {_MOST_DURATION_S:g} s"

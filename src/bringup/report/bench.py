@@ -89,12 +89,33 @@ def _table(run: BenchRun, beside: BenchRun | None, style: TextStyle) -> str:
             _figures(run, others, _SPEEDS, _BESIDE[:1] if beside else ()),
             _figures(run, others, (_SPEEDS[0], *_TIMES), _BESIDE[1:] if beside else ()),
         ]
-    for number, table in enumerate(tables):
-        lines += [""] * bool(number) + table_lines(table, width=style.width)
+    for number, part in enumerate(one for table in tables for one in _parts(table, style.width)):
+        lines += [""] * bool(number) + table_lines(part, width=style.width)
     if beside is not None:
         lines += _wrapped(f"beside: {beside.model} at {beside.url}, {beside.workload}", style)
     lines += [line for note in _table_notes(run) for line in _wrapped(note, style)]
     return "\n".join(lines) + "\n"
+
+
+def _parts(table: Table, width: int) -> list[Table]:
+    """The table, or where it is too wide several, each with the column of loads."""
+    parts: list[Table] = []
+    chosen = [0]
+    for number in range(1, len(table.columns)):
+        if len(chosen) > 1 and not fits(_only(table, [*chosen, number]), width=width):
+            parts.append(_only(table, chosen))
+            chosen = [0]
+        chosen.append(number)
+    return [*parts, _only(table, chosen)]
+
+
+def _only(table: Table, numbers: Sequence[int]) -> Table:
+    """Some columns of a table."""
+    return Table(
+        title="",
+        columns=tuple(table.columns[number] for number in numbers),
+        rows=tuple(tuple(row[number] for number in numbers) for row in table.rows),
+    )
 
 
 def _figures(
@@ -203,12 +224,12 @@ _SPEEDS = (
 _TIMES = (
     _Column(name="ttft p50", read=_in_ms(lambda rung: rung.ttft, "p50"), is_always=True),
     _TTFT,
-    _Column(name="p99", read=_in_ms(lambda rung: rung.ttft, "p99"), is_always=True),
+    _Column(name="ttft p99", read=_in_ms(lambda rung: rung.ttft, "p99"), is_always=True),
     _ITL,
-    _Column(name="p99", read=_in_ms(lambda rung: rung.itl, "p99")),
+    _Column(name="itl p99", read=_in_ms(lambda rung: rung.itl, "p99")),
     _Column(name="tpot p50", read=_in_ms(lambda rung: rung.tpot, "p50")),
     _Column(name="e2e p50", read=_e2e("p50"), is_always=True),
-    _Column(name="p99", read=_e2e("p99"), is_always=True),
+    _Column(name="e2e p99", read=_e2e("p99"), is_always=True),
     _Column(name="queued p99", read=_queued),
 )
 _BESIDE = (_TOKENS, _TTFT, _ITL)

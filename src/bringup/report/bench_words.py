@@ -92,7 +92,10 @@ def _one(rung: Rung) -> str:
         about = "about " if rung.itl_is_estimated else ""
         parts.append(f"then {about}{seconds_text(rung.itl.mean)} for each")
     begin = load_words(rung)
-    verb = "gets" if rung.concurrency == 1 else "get" if rung.concurrency is not None else "give"
+    if rung.concurrency is not None:
+        verb = "gets" if rung.concurrency == 1 else "get"
+    else:
+        verb = "give" if rung.rate is not None else "gives"
     return f"{begin[:1].upper()}{begin[1:]} {verb} {', '.join(parts)} (medians, means between tokens)."
 
 
