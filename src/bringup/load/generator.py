@@ -9,7 +9,7 @@ import gc
 import heapq
 import resource
 import time
-from collections import deque
+from collections import Counter, deque
 
 from bringup.load.alarms import Alarm, Heartbeat
 from bringup.load.answers import Answers
@@ -48,6 +48,8 @@ class Generator:
         self._left = task.requests
         self._backlog: deque[Flight] = deque()
         self._has_chores = False
+        self._turn_began = 0
+        self._turns: Counter[int] = Counter()
         self._deadlines: deque[tuple[int, Stream, Flight]] = deque()
         self._cancels: list[tuple[int, int, Stream, Flight]] = []
         self._idle: list[Stream] = []
@@ -116,6 +118,10 @@ class Generator:
             event_gap_tokens=answers.event_gap_tokens,
             lag=Tally(
                 counts=heart.lags, total_ns=heart.total_ns, least_ns=heart.least_ns, most_ns=heart.most_ns
+            ),
+            turns=Tally(
+                counts=dict(self._turns),
+                total_ns=1000 * sum(micros * count for micros, count in self._turns.items()),
             ),
             send_late=answers.send_late.tally(),
             busy_s=busy,
@@ -399,8 +405,21 @@ class Generator:
             self._loop.call_soon(self._chores)
 
     def _chores(self) -> None:
-        """Requests to send, then a slice to read, a request to prepare: little at a time."""
+        """A little work of our own, between two looks at what has arrived.
+
+        From the end of one to the end of the next, while there is more to do, is one turn of the loop without
+        any waiting: so long can bytes have lain that the turn brought. A wave of answers that end together
+        makes long turns, which alarms at even times do not see.
+        """
         self._has_chores = False
+        self._do_chores()
+        now = _clock()
+        if self._turn_began:
+            self._turns[(now - self._turn_began) // 1000] += 1
+        self._turn_began = now if self._has_chores else 0
+
+    def _do_chores(self) -> None:
+        """Requests to send, then a slice to read, a request to prepare."""
         for _ in range(min(_SENT_AT_ONCE, len(self._free))):
             self._turn(*self._free.popleft())
         if self._free:

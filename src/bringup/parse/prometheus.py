@@ -7,8 +7,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
-
 # What the library's reader raises for lines of other forms; OverflowError: a whole number beyond any float.
 _UNREADABLE = (ValueError, KeyError, IndexError, OverflowError)
 
@@ -88,6 +86,8 @@ def _finite(samples: Iterable[Sample], name: str) -> list[float]:
 
 
 def _samples(text: str) -> Iterable[Sample]:
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - costs start-up time
+
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             yield Sample(name=sample.name, value=float(sample.value), labels=dict(sample.labels))

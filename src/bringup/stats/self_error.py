@@ -3,6 +3,8 @@
 A token's time is read when its loop comes to it; until then it waits for what the loop is busy with, and so
 does the loop's alarm: the lag of the alarms is a sample of that wait, L >= 0, taken at times that the load
 does not know of. `lag` cannot see below the step of the alarms, of which half is added to each bound.
+Answers that end together wait for each other's ends, at times that the load does know of: the p99 of the
+loop's turns while it had such work takes the place of the p99 of L where it is larger.
 
 - TTFT = first - start. `first` is read late by L, the send is read just before it happens: the error of
   one TTFT is L. Bound: the p99 of L, or its mean where a few very long waits make that larger. An open loop
@@ -32,6 +34,9 @@ def self_error(runs: Sequence[GeneratorRun], good: Iterable[RequestRecord]) -> S
     mean = mean_ns(lag)
     if p50 is None or p99 is None or p995 is None or mean is None:
         return None
+    turn = quantile_ns(merge(run.turns for run in runs), 0.99)
+    if turn is not None:
+        p99, p995 = max(p99, turn + p50), max(p995, turn + p50)
     half_step = max(run.alarm_step_ns for run in runs) / 2
     late = quantile_ns(merge(run.send_late for run in runs), 0.99) or 0
     shares = [1 / after for record in good if (after := intervals(record))]

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httptools
 
@@ -462,7 +461,11 @@ def tls_context(target: Target) -> ssl.SSLContext:
 
 def _proxy_for(target: Target) -> Target | None:
     """The proxy of the environment for this target; loopback is never sent through one."""
-    if target.host in _LOOPBACK or target.host.startswith("127.") or proxy_bypass(target.host):
+    if target.host in _LOOPBACK or target.host.startswith("127."):
+        return None
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - costs start-up time
+
+    if proxy_bypass(target.host):
         return None
     proxies: Mapping[str, str] = getproxies()
     url = proxies.get(target.scheme) or proxies.get("all")

@@ -122,6 +122,7 @@ class GeneratorRun:
     event_gaps: Tally = Tally()  # between events of the other good requests
     event_gap_tokens: int = 0  # tokens that these events carried after the first event of each request
     lag: Tally = Tally()  # how late the loop served its own alarms
+    turns: Tally = Tally()  # of the loop while it had work of its own: so long can bytes have lain
     send_late: Tally = Tally()  # open loop: sent - scheduled
     busy_s: float = 0.0  # processor time, user and system
     began_ns: int | None = None  # the rung's start on the monotonic clock of whoever measures
