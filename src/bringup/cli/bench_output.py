@@ -107,7 +107,7 @@ def require_parquet() -> None:
     if find_spec("pyarrow") is None:
         raise UsageError(
             "Parquet needs the package pyarrow, which is not installed",
-            hint="`pip install pyarrow`, or name a FILE.jsonl",
+            hint="`pip install 'bringup[parquet]'`, or name a FILE.jsonl",
         )
 
 

@@ -147,6 +147,8 @@ class Answers:
             event_tokens=tuple(tokens.gap_tokens) if self._keep_gaps and tokens.gap_tokens else None,
         )
         self.records.append(record)
+        tokens.forget()
+        answer.body = b""
         return record
 
     def _add_gaps(self, tokens: TokenEvents, counted: int | None) -> None:

@@ -197,6 +197,12 @@ class TokenEvents:
         self._last_of[index] = time
         self.last = time
 
+    def forget(self) -> None:
+        """Let go what grows with the answer; the figures stay."""
+        self.gaps.clear()
+        self.gap_tokens.clear()
+        self.texts.clear()
+
     def take_whole(self, time: int, body: bytes) -> None:
         """An answer that came in one piece, as JSON: everything came at once."""
         try:

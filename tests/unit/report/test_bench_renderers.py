@@ -19,7 +19,7 @@ from bringup.report.bench_compare import Sides, is_worse, render_comparison_json
 from bringup.report.bench_csv import render_bench_csv
 from bringup.report.bench_json import render_bench_json, render_bench_result
 from bringup.report.bench_plot import Point, figure, plot
-from bringup.report.bench_records import render_jsonl
+from bringup.report.bench_records import render_jsonl, render_parquet
 from bringup.report.bench_words import paragraph, verdict
 from bringup.report.columns import table_lines
 from bringup.report.words import cell_text
@@ -429,6 +429,18 @@ class TestComparison:
 
 
 class TestRecords:
+    def test_parquet_holds_what_the_lines_hold(self):
+        parquet = pytest.importorskip(
+            "pyarrow.parquet", reason="needs pyarrow: pip install 'bringup[parquet]'"
+        )
+        result = BenchResult(run=RUN, results=(measured(0.5, requests=5), measured(0.7, requests=3)))
+        table = parquet.read_table(io.BytesIO(render_parquet(result)))
+        rows = [
+            {name: value for name, value in row.items() if value is not None} for row in table.to_pylist()
+        ]
+        lines = [json.loads(line) for line in render_jsonl(result).splitlines()]
+        assert rows == [{name: value for name, value in row.items() if value is not None} for row in lines]
+
     def test_a_line_per_request_with_its_load(self):
         result = BenchResult(run=RUN, results=(measured(0.5, requests=5),))
         rows = [json.loads(line) for line in render_jsonl(result).splitlines()]
