@@ -7,8 +7,9 @@ Answers that end together wait for each other's ends, at times that the load doe
 loop's turns while it had such work takes the place of the p99 of L where it is larger.
 
 - TTFT = first - start. `first` is read late by L, the send is read just before it happens: the error of
-  one TTFT is L. Bound: the p99 of L, or its mean where a few very long waits make that larger. An open loop
-  counts from the due time, so that what this side sent late is in TTFT by its own doing: its p99 is added.
+  one TTFT is L. Bound: the p99 of L, or its mean where a few very long waits make that larger, and the p50
+  of L once more for a kernel that wakes the other side as late as this one. An open loop counts
+  from the due time, so that what this side sent late is in TTFT by its own doing: its p99 is added.
 - Mean ITL of a request = (last - first) / intervals: whatever happened in between, its error is
   (L2 - L1) / intervals, at most max(L1, L2) / intervals; max(L1, L2) <= L1 + L2 has at most twice the mean
   of L. Bound: the larger of p99 and twice the mean, over the intervals, averaged over the requests; the mean
@@ -35,16 +36,15 @@ def self_error(runs: Sequence[GeneratorRun], good: Iterable[RequestRecord]) -> S
     if p50 is None or p99 is None or p995 is None or mean is None:
         return None
     turn = quantile_ns(merge(run.turns for run in runs), 0.99)
-    if turn is not None:
-        p99, p995 = max(p99, turn + p50), max(p995, turn + p50)
+    waited = p50 + turn if turn is not None else 0.0
     half_step = max(run.alarm_step_ns for run in runs) / 2
     late = quantile_ns(merge(run.send_late for run in runs), 0.99) or 0
     shares = [1 / after for record in good if (after := intervals(record))]
     share = math.fsum(shares) / len(shares) if shares else 1.0
     return SelfError(
-        ttft_s=(max(p99, mean) + half_step + late) / _NS,
-        itl_mean_s=(max(p99, 2 * mean) + half_step) * share / _NS,
-        itl_gap_s=(p995 + half_step) / _NS,
+        ttft_s=(max(p99, mean, waited) + p50 + half_step + late) / _NS,
+        itl_mean_s=(max(p99, 2 * mean, waited) + half_step) * share / _NS,
+        itl_gap_s=(max(p995, waited) + half_step) / _NS,
         lag_p50_s=p50 / _NS,
         lag_p99_s=p99 / _NS,
         busy_share=max(map(busy_share, runs)),
