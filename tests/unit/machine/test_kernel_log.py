@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+from busybox import PREFERS_OWN, prefers_its_own
 
 from bringup.machine import Target
 from bringup.machine.kernel_log import SUBJECT
@@ -116,7 +117,12 @@ def test_the_log_that_reaches_further_back_is_read():
 
 SHELLS = [
     pytest.param(
-        argv, id=argv[-1], marks=pytest.mark.skipif(not shutil.which(argv[0]), reason=f"no {argv[0]} here")
+        argv,
+        id=argv[-1],
+        marks=[
+            pytest.mark.skipif(not shutil.which(argv[0]), reason=f"no {argv[0]} here"),
+            pytest.mark.skipif(argv[0] == "busybox" and prefers_its_own(), reason=PREFERS_OWN),
+        ],
     )
     for argv in (("dash",), ("busybox", "sh"), ("bash", "--posix"))
 ]

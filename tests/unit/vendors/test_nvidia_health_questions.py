@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from busybox import PREFERS_OWN, prefers_its_own
 
 from bringup.parse.nvidia_join import join
 from bringup.parse.nvidia_loop import read_moments, read_samples
@@ -15,7 +16,12 @@ from bringup.vendors.nvidia import VENDOR
 
 SHELLS = [
     pytest.param(
-        argv, id=argv[-1], marks=pytest.mark.skipif(not shutil.which(argv[0]), reason=f"no {argv[0]} here")
+        argv,
+        id=argv[-1],
+        marks=[
+            pytest.mark.skipif(not shutil.which(argv[0]), reason=f"no {argv[0]} here"),
+            pytest.mark.skipif(argv[0] == "busybox" and prefers_its_own(), reason=PREFERS_OWN),
+        ],
     )
     for argv in (("dash",), ("busybox", "sh"), ("bash", "--posix"))
 ]
