@@ -87,6 +87,9 @@ class Server:
             await writer.drain()
             return
         writer.write(HEAD)
+        while how == "endless":
+            writer.write(chunk({"choices": [{"index": 0, "delta": {"content": " e"}}]}) * 1000)
+            await writer.drain()
         for number in range(body["max_tokens"]):
             await asyncio.sleep(body.get("pause", 0.002))
             if how == "closes" and number == 3:

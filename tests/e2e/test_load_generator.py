@@ -1,6 +1,8 @@
 """The generator against a real server on this machine that keeps its own record of everything."""
 
 import asyncio
+import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -133,6 +135,49 @@ def test_a_server_that_is_gone_ends_the_rung(server: Server) -> None:
     assert {record.error for record in done.records} <= {Failed.REFUSED, Failed.RESET}
     assert "in a row failed" in done.cut
     assert len(done.records) < 1000
+
+
+def test_an_open_loop_on_a_server_that_is_gone_ends_although_requests_wait_for_a_connection(
+    server: Server,
+) -> None:
+    server.close()
+    task = task_of(server, Plan(interval_s=0.0), streams=None, most_open=2, requests=12)
+    (done,) = run(None, task)
+    assert [record.error for record in done.records] == [Failed.REFUSED] * 12
+
+
+def test_an_answer_without_end_is_hung_up_on_and_leaves_the_others_alone(server: Server) -> None:
+    plan = Plan(hows=("", "endless"))
+    (done,) = run(server, task_of(server, plan, requests=8))
+    kinds = [record.error for record in done.records]
+    assert kinds.count(None) == kinds.count(Failed.TOO_LARGE) == 4
+    assert max(record.events for record in done.records) < 1_000_000  # one slice beyond the bound
+    assert {record.detail.partition(" events")[2] for record in done.records if record.error} == {
+        " where 5 tokens were asked for"
+    }
+
+
+def test_an_open_loop_waits_where_there_are_no_more_file_descriptors(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    left = len(os.listdir("/dev/fd")) + 30
+    task = task_of(server, Plan(interval_s=0.0, pause=0.02), streams=None, requests=100)
+
+    async def rung() -> tuple[GeneratorRun, ...]:
+        fleet = local_fleet(1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        try:
+            return await asyncio.wait_for(fleet.run(shares(task, 1)), 60)
+        finally:
+            await fleet.close()
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (left, hard))
+    try:
+        (done,) = asyncio.run(rung())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {record.error for record in done.records} == {None}
+    assert len(done.records) == 100
+    assert 1 < done.most_open < 30
 
 
 @pytest.mark.parametrize(("wish", "error"), [(Wish.FINISH, None), (Wish.CUT, Failed.STOPPED)])

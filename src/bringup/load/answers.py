@@ -11,6 +11,8 @@ from bringup.values.bench import Failed, RequestRecord, Tally
 
 _BIN_NS = 100_000_000
 _MOST_DETAIL = 200  # characters of a server's words
+_MOST_EVENTS = (16, 10_000)  # for each token that was asked for, and beyond: a server that does not stop
+_MOST_UNASKED = 1_000_000  # events where no length was asked for
 
 
 class Gaps:
@@ -75,6 +77,7 @@ class Answers:
                 tokens.take(answer.times, answer.payloads)
                 answer.payloads.clear()
                 answer.times.clear()
+                self._bound(flight)
             arrived = tokens.arrived
             if arrived:
                 self._bin(arrived)
@@ -82,6 +85,14 @@ class Answers:
                 self.first_tokens += not before
                 arrived.clear()
         del flight.slices[:slices]
+
+    def _bound(self, flight: Flight) -> None:
+        """An answer without end is a fault: its times would fill the memory."""
+        asked, events = flight.request.output_tokens, flight.tokens.events
+        most = _MOST_UNASKED if asked is None else asked * _MOST_EVENTS[0] + _MOST_EVENTS[1]
+        if events > most and flight.error is None:
+            wanted = "" if asked is None else f" where {asked:,} tokens were asked for"
+            flight.error, flight.detail = Failed.TOO_LARGE, f"{events:,} events{wanted}"
 
     def _bin(self, times: list[int]) -> None:
         """Count token events in tenths of a second."""
@@ -103,6 +114,8 @@ class Answers:
         is_good = error is None and not flight.is_cancelled
         usage = tokens.usage
         counted = usage.completion_tokens if usage is not None else None
+        if not counted and tokens.events:
+            counted = None  # no tokens, and yet there is text: not counted
         if is_good:
             self._add_gaps(tokens, counted)
         self.failed += error is not None

@@ -7,7 +7,9 @@ a little at a time, so that no answer's time suffers from another's work.
 import asyncio
 import gc
 import heapq
+import os
 import resource
+import sys
 import time
 from collections import Counter, deque
 
@@ -26,6 +28,7 @@ _SENT_AT_ONCE = 4  # between two looks at what has arrived: some 80 us
 _PREPARED_BYTES = 16_000_000
 _OPENED_AT_ONCE = 64
 _PAUSE_S = (0.05, 1.0)  # after a connection that failed; doubled up to the second
+_DESCRIPTORS_KEPT = 8  # for a name that is looked up, a file, a connection that is being closed
 _HOPELESS = 20  # connections in a row that nobody took: it does not come back
 _clock = time.monotonic_ns
 
@@ -46,6 +49,7 @@ class Generator:
         self._free: deque[tuple[Stream | None, int]] = deque()
         self._prepared_bytes = 0
         self._left = task.requests
+        self._most_connections = min(task.most_open, _descriptors_left())
         self._backlog: deque[Flight] = deque()
         self._has_chores = False
         self._turn_began = 0
@@ -139,7 +143,7 @@ class Generator:
         """Connections before the clock starts: opening them is no part of any latency."""
         if self._task.fresh_connections:
             return
-        wanted = self._task.streams if self._task.streams is not None else min(16, self._task.most_open)
+        wanted = self._task.streams if self._task.streams is not None else min(16, self._most_connections)
         if self._left is not None:
             wanted = min(wanted, self._left)
         gate = asyncio.Semaphore(_OPENED_AT_ONCE)
@@ -254,10 +258,18 @@ class Generator:
                 self._send(stream, flight)
                 return
             self._drop(stream)
-        if len(self._streams) + len(self._tasks) >= self._task.most_open:
-            self._waiting.append(flight)
-        else:
+        if self._has_room():
             self._spawn(flight)
+        else:
+            self._waiting.append(flight)
+
+    def _has_room(self) -> bool:
+        return len(self._streams) + len(self._tasks) < self._most_connections
+
+    def _send_waiting(self) -> None:
+        """Open loop: what waits for a connection, as far as there are some."""
+        while self._waiting and (self._idle or self._has_room()):
+            self._dispatch(self._waiting.popleft())
 
     def _spawn(self, flight: Flight) -> None:
         """Send on a connection that must be opened first."""
@@ -267,6 +279,7 @@ class Generator:
 
     def _opened(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
+        self._send_waiting()
         self._check_over()
 
     async def _open_and_send(self, flight: Flight) -> None:
@@ -361,8 +374,7 @@ class Generator:
             return
         if stream is not None and not stream.is_lost:
             self._idle.append(stream)
-        if self._waiting:
-            self._dispatch(self._waiting.popleft())
+        self._send_waiting()
         self._check_over()
 
     def _next_turn(self, stream: Stream | None, flight: Flight) -> None:
@@ -444,6 +456,12 @@ class Generator:
         flight = self._backlog.popleft()
         if flight.slices:
             self._answers.read(flight)
+            stream = flight.stream
+            if stream is not None and stream.flight is flight:
+                if flight.error is not None:
+                    stream.abort()
+                elif not flight.slices:
+                    stream.go_on()
         if flight.is_over and not flight.slices:
             self._settle(flight)
 
@@ -519,6 +537,14 @@ class Generator:
             return
         if not self._is_launching or self._left == 0 or (self._is_source_over and not self._prepared):
             self._over.set_result(None)
+
+
+def _descriptors_left() -> int:
+    """Connections that this process may still open; at least one, so that its failure is told."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, soft - len(os.listdir("/dev/fd")) - _DESCRIPTORS_KEPT)
 
 
 def _processor_time() -> float:

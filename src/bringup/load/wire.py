@@ -18,6 +18,7 @@ from bringup.values.bench import LoadRequest
 # bytes stand nowhere else; the reader of the whole answer checks it afterwards.
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _SLICE = 64  # reads that are handed over to be parsed: some 50 us of work, and a bound of the memory
+_HEAVY = 1_000_000  # bytes of a slice: no stream of tokens, a flood, of which one slice at a time is taken
 _clock = time.monotonic_ns
 
 
@@ -40,6 +41,7 @@ class Flight:
         "scheduled",
         "sent",
         "slices",
+        "stream",
         "tokens",
         "wire",
     )
@@ -50,6 +52,7 @@ class Flight:
         self.answer = EventTimes()
         self.tokens = TokenEvents(keep_text=keep_text)
         self.slices: list[tuple[list[int], list[bytes]]] = []
+        self.stream: Stream | None = None
         self.sent = self.ended = 0
         self.ready: int | None = None
         self.scheduled: int | None = None
@@ -90,6 +93,7 @@ class Stream(asyncio.Protocol):
         "_data",
         "_is_framed",
         "_is_fresh",
+        "_is_paused",
         "_send",
         "_tail",
         "flight",
@@ -105,6 +109,7 @@ class Stream(asyncio.Protocol):
         self.flight: Flight | None = None
         self.is_lost = False
         self.is_used = False  # carried a request before
+        self._is_paused = False
         self._send: Callable[[bytes], int] | None = plain.send if plain is not None else None
         self._tail = b""
         self._is_fresh, self._is_framed = True, False
@@ -125,7 +130,7 @@ class Stream(asyncio.Protocol):
 
         The transport would hold it back until the loop's next turn; the socket takes it now.
         """
-        self.flight = flight
+        self.flight, flight.stream = flight, self
         self._is_fresh, self._is_framed, self._tail = True, False, b""
         wire, sent = flight.wire, 0
         flight.sent = _clock()
@@ -190,7 +195,16 @@ class Stream(asyncio.Protocol):
         flight = self.flight
         if flight is not None:
             self._put(flight)
+            if self.transport is not None and sum(map(len, flight.slices[-1][1])) > _HEAVY:
+                self._is_paused = True
+                self.transport.pause_reading()
             self.owner.filled(flight)
+
+    def go_on(self) -> None:
+        """What was handed over is read: take more."""
+        if self._is_paused and not self.is_lost and self.transport is not None:
+            self._is_paused = False
+            self.transport.resume_reading()
 
     def _put(self, flight: Flight) -> None:
         self._tail = b"".join(self._data[-7:])[-6:]

@@ -172,7 +172,7 @@ class EventTimes:
 
     def _cut_plain(self, body: bytes) -> bool:
         """The usual case fast: whole events of one `data: ` line each, LF alone. False: another case."""
-        if body[-2:] != b"\n\n" or b"\r" in body:
+        if body[-2:] != b"\n\n" or b"\r" in body or len(body) > _MOST_UNDISPATCHED:
             return False
         events = body.split(b"\n\n")
         events.pop()
@@ -209,6 +209,8 @@ class EventTimes:
             if line[:5] == b"data:":
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif not line and self._data:
+                if sum(map(len, self._data)) > _MOST_UNDISPATCHED:
+                    break  # the same event is refused below, whole or in pieces
                 self.payloads.append(b"\n".join(self._data))
                 self._data.clear()
                 at.append(end.start() + shift)

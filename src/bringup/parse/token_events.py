@@ -11,6 +11,7 @@ from itertools import pairwise
 import msgspec
 
 _DONE = b"[DONE]"
+_MOST_COUNT = 1_000_000_000  # tokens of one answer; what says more counts something else
 
 
 class Details(msgspec.Struct, gc=False):
@@ -60,6 +61,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(Chunk)
+_lax_decoder = msgspec.json.Decoder(Chunk, strict=False)  # takes a count that is written `7.0` or `"7"`
 
 
 @dataclass(slots=True)
@@ -152,11 +154,14 @@ class TokenEvents:
                 self.is_done = True
                 continue
             try:
-                self._add(time, _decoder.decode(payload))
+                self._add(time, _lax_decoder.decode(payload))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self.malformed += 1
 
     def _add(self, time: int, chunk: Chunk) -> None:
+        usage = chunk.usage
+        if usage is not None:
+            _drop_nonsense(usage)
         for choice in chunk.choices:
             if choice.finish_reason:
                 self.finish_reason = choice.finish_reason
@@ -170,11 +175,11 @@ class TokenEvents:
                     text or delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.refusal
                 )
             if is_token:
-                self._add_token(time, choice.index, chunk.usage)
+                self._add_token(time, choice.index, usage)
                 if self.keep_text and text:
                     self.texts.append(text)
-        if chunk.usage is not None:
-            self.usage = chunk.usage
+        if usage is not None:
+            self.usage = usage
         error = bytes(chunk.error)
         if error and error != b"null":
             self.error = error.decode("utf-8", "replace")
@@ -206,7 +211,7 @@ class TokenEvents:
     def take_whole(self, time: int, body: bytes) -> None:
         """An answer that came in one piece, as JSON: everything came at once."""
         try:
-            chunk = _decoder.decode(body)
+            chunk = _lax_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.malformed += 1
             return
@@ -215,3 +220,18 @@ class TokenEvents:
                 choice.delta = choice.message
         self._add(time, chunk)
         self.is_done = True
+
+
+def _drop_nonsense(usage: Usage) -> None:
+    """Take out what can be no count: it would be in every rate."""
+    usage.prompt_tokens = _count(usage.prompt_tokens)
+    usage.completion_tokens = _count(usage.completion_tokens)
+    if usage.prompt_tokens_details is not None:
+        usage.prompt_tokens_details.cached_tokens = _count(usage.prompt_tokens_details.cached_tokens)
+    if usage.completion_tokens_details is not None:
+        details = usage.completion_tokens_details
+        details.reasoning_tokens = _count(details.reasoning_tokens)
+
+
+def _count(told: int | None) -> int | None:
+    return told if told is not None and 0 <= told <= _MOST_COUNT else None

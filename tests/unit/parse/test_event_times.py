@@ -158,3 +158,15 @@ def test_what_no_server_means_to_send_is_bounded(wire: bytes) -> None:
     numbers = list(range(len(pieces)))
     with pytest.raises((AnswerTooLarge, httptools.HttpParserError)):
         answer.feed(numbers, pieces)
+
+
+def test_an_event_beyond_the_bound_is_refused_in_any_cutting() -> None:
+    event = b"data: " + b"x" * 4_000_001 + b"\n\n"
+    wire = f"{HEAD}Content-Length: {2 * len(event) + 9}\r\n\r\n".encode() + b"data: a\n\n" + event + event
+    for size in (len(wire), 1_000_000):
+        answer = EventTimes()
+        reads = [wire[start : start + size] for start in range(0, len(wire), size)]
+        with pytest.raises(AnswerTooLarge):
+            answer.feed(range(len(reads)), reads)
+        assert answer.payloads == [b"a"]
+        assert answer.times == [0]

@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +109,14 @@ def test_slices_change_nothing(steps: list[tuple[int, str]], data: st.DataObject
     assert tokens.events == len(came)
     assert tokens.gaps == [later - earlier for earlier, later in pairwise(came)]
     assert (tokens.first, tokens.last) == ((came[0], came[-1]) if came else (None, None))
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"), [("7", 7), ("7.0", 7), ('"7"', 7), ("-7", None), ("9" * 20, None), ("null", None)]
+)
+def test_a_count_that_can_be_none_is_not_taken_for_one(told: str, meant: int | None) -> None:
+    usage = b'{"choices": [], "usage": {"prompt_tokens": %b, "completion_tokens": %b}}'
+    tokens = read([chat(content="a"), FINISH, usage % (told.encode(), told.encode()), DONE])
+    assert (tokens.malformed, tokens.events, tokens.is_done) == (0, 1, True)
+    assert tokens.usage is not None
+    assert (tokens.usage.prompt_tokens, tokens.usage.completion_tokens) == (meant, meant)
