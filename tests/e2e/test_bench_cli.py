@@ -223,6 +223,13 @@ class TestSickServers:
         assert ran.rung["errors"] == {"time limit": 2}
         assert ran.code == EXIT_FINDINGS
 
+    def test_nor_do_the_questions_before_the_load(self):
+        ran = against(
+            "never_answers",
+            *("--concurrency", "20", "--requests", "20", "--request-timeout", "500ms", "--json", *_LITTLE),
+        )
+        assert ran.rung["errors"] == {"time limit": 20}
+
     def test_a_server_that_counts_no_tokens_is_counted_by_events(self):
         ran = against("no_usage", "--concurrency", "1", "--requests", "5", "--json", *_LITTLE)
         assert ran.rung["good"] == 5
@@ -353,7 +360,9 @@ class TestKnownTimes:
         assert ran.rung["good"] == 1
 
 
-def _interrupted(arguments: tuple[str, ...], *, after: str, sent: int = signal.SIGINT) -> Ran:
+def _interrupted(
+    arguments: tuple[str, ...], *, after: str, sent: int = signal.SIGINT, to_group: bool = False
+) -> Ran:
     """The command, sent a signal once `after` stands on its standard error."""
     process = subprocess.Popen(
         command(*arguments),
@@ -369,7 +378,7 @@ def _interrupted(arguments: tuple[str, ...], *, after: str, sent: int = signal.S
         for line in process.stderr:
             said.append(line)
             if after in line:
-                os.kill(process.pid, sent)
+                (os.killpg if to_group else os.kill)(process.pid, sent)
                 break
         out, rest = process.communicate(timeout=60)
     finally:
@@ -396,6 +405,31 @@ class TestInterruption:
         assert resumed.body["is_complete"] is True
         whole = [one for one in ran.body["rungs"] if one["stopped_because"] != "interrupted"]
         assert resumed.body["rungs"][: len(whole)] == whole
+
+    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_to_the_whole_group_leaves_the_generators_to_the_program(self, mock, sent):
+        ran = _interrupted(
+            (mock, "--concurrency", "1,2", "--duration", "6", "--json", *_LITTLE),
+            after="1 stream: ",
+            sent=sent,
+            to_group=True,
+        )
+        assert ran.code == EXIT_INTERRUPTED
+        assert ran.body["rungs"][0]["good"] > 0
+        assert ran.body["is_complete"] is False
+
+    def test_ctrl_c_while_the_program_is_loaded_ends_it_without_words(self):
+        code = (
+            "import os, signal, sys\n"
+            "class Interrupt:\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            "        if name == 'bringup.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.meta_path.insert(0, Interrupt())\n"
+            "from bringup.__main__ import start\n"
+            "start()\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), check=False)
+        assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
     def test_a_killed_run_keeps_its_whole_loads(self, mock, tmp_path):
         kept = tmp_path / "r.json"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what measures is loaded once it is known that the command l
     from bringup.load.fleet import Fleet
     from bringup.values.bench import BenchResult, RungResult
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)  # what was measured is shown after either
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _NEW_FILE = click.Path(path_type=Path)
 _Decorated = TypeVar("_Decorated", bound=Callable[..., object])
@@ -264,11 +265,13 @@ async def _benched(
             loop = asyncio.get_running_loop()
 
             def interrupted() -> None:
-                loop.remove_signal_handler(signal.SIGINT)  # the next one ends the program
+                for one in _ENDING:
+                    loop.remove_signal_handler(one)  # the next one ends the program
                 line.say("stopping: hanging up on what runs; once more to leave at once")
                 bench.interrupt()
 
-            loop.add_signal_handler(signal.SIGINT, interrupted)
+            for one in _ENDING:
+                loop.add_signal_handler(one, interrupted)
             return await bench.run()
     finally:
         await fleet.close()

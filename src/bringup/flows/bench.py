@@ -75,6 +75,7 @@ class Bench:
     _is_interrupted: bool = False
     _task: asyncio.Task[BenchResult] | None = None
     _is_measuring: bool = False
+    _asking: asyncio.Task[None] | None = None
     _ignores_end: bool = False
     _answers: KnownAnswers = field(default_factory=KnownAnswers)
     _begun: float = field(default_factory=time.monotonic)
@@ -83,8 +84,9 @@ class Bench:
         """Stop launching and hang up; before anything is measured, stop altogether."""
         self._is_interrupted = True
         self.fleet.ask(Wish.CUT)
-        if not self._is_measuring and self._task is not None:
-            self._task.cancel()
+        pending = self._asking if self._is_measuring else self._task
+        if pending is not None:
+            pending.cancel()
 
     async def run(self) -> BenchResult:
         """The whole run.
@@ -99,8 +101,8 @@ class Bench:
         self.hooks.on_step("asking the server who it is")
         server, test = await self._begin()
         self._ignores_end = server.ignores_end
-        self._is_measuring = True
         prompts = await prompts_for(request, server, world.endpoint)
+        self._is_measuring = True
         await self._warm_up(prompts)
         beside = Beside(
             endpoint=world.endpoint,
@@ -238,7 +240,13 @@ class Bench:
             notes=(*prompts.server.notes, *_notes(self.request, results, end)),
         )
         if not self._is_interrupted:
-            await self._answers.ask_again(self.world.endpoint, prompts.path)
+            again = self._answers.ask_again(
+                self.world.endpoint, prompts.path, limit_s=self.request.request_limit_s
+            )
+            self._asking = asyncio.create_task(again)
+            await asyncio.wait([self._asking])
+            if not self._asking.cancelled():
+                self._asking.result()
         findings = worst_first(self._answers.instead_of(findings_of(run, results)))
         return BenchResult(run=replace(run, findings=findings), results=results)
 

@@ -1,5 +1,6 @@
 """The known questions among the load: judged, and where they went wrong asked once more, alone."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ if TYPE_CHECKING:  # loaded where there are questions
     from bringup.workload.known_questions import Judged
 
 _OURS = ("bench.answers.wrong", "bench.answers.garbled")  # told better by who asked again
-_LIMIT_S = 60.0
+_LIMIT_S = 60.0  # of one answer
+_MOST_S = 90.0  # of all: the figures are there and wait to be shown
 _MOST_RUNGS = 3  # whose questions are asked again
 
 
@@ -44,15 +46,19 @@ class KnownAnswers:
             garbled=sum(one is Verdict.GARBLED for one in verdicts),
         )
 
-    async def ask_again(self, endpoint: Endpoint, path: str) -> None:
-        """What went wrong under load, once more without it; of all loads the worst is told."""
+    async def ask_again(self, endpoint: Endpoint, path: str, *, limit_s: float) -> None:
+        """What went wrong under load, once more without it; of all loads the worst is told.
+
+        `limit_s` bounds one answer, as it bounded those under load.
+        """
         if not self._rungs:
             return
         from bringup.workload.answers import answered, answers_finding  # noqa: PLC0415 - as above
 
+        until = time.monotonic() + _MOST_S
         for workload, runs in self._rungs[-_MOST_RUNGS:]:
             answers = answered([record for run in runs for record in run.records])
-            again = await _asked_again(workload, answers, endpoint, path)
+            again = await _asked_again(workload, answers, endpoint, path, limit_s=limit_s, until=until)
             found = answers_finding(answers, again)
             if found is not None and (self._finding is None or _is_worse(found, self._finding)):
                 self._finding = found
@@ -65,7 +71,13 @@ class KnownAnswers:
 
 
 async def _asked_again(
-    workload: Workload, answers: "Sequence[Answered]", endpoint: Endpoint, path: str
+    workload: Workload,
+    answers: "Sequence[Answered]",
+    endpoint: Endpoint,
+    path: str,
+    *,
+    limit_s: float,
+    until: float,
 ) -> "dict[int, Judged]":
     """The verdicts on those that went wrong, asked alone, by the number of the request."""
     from bringup.parse.chat import read_reply  # noqa: PLC0415 - only where there are questions
@@ -77,8 +89,14 @@ async def _asked_again(
         request = request_of(workload, index)
         if request is None or request.question is None:
             continue
-        ask = Ask(key=f"again {index}", path=path, body=request.body.decode(), time_limit_s=_LIMIT_S)
-        reply = read_reply(await endpoint.send(ask))
+        limit = min(_LIMIT_S, limit_s, until - time.monotonic())
+        if limit <= 0:
+            break
+        ask = Ask(key=f"again {index}", path=path, body=request.body.decode(), time_limit_s=limit)
+        answer = await endpoint.send(ask)
+        if answer.status is None:
+            break  # it does not answer: nor will it the next one
+        reply = read_reply(answer)
         again[index] = judge_text(reply.everything, request.question)
     return again
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # only where there is a file
 
 _RUNGS = 1024  # salts that one run may use: more than it ever has loads
 _SALTS = 1 << 62
+_COUNT_LIMIT_S = 20.0  # of one count; a server that takes longer to answer one token has other troubles
 _STEPS = 3  # of a calibration: it needs two at most
 _WITH_TOKENIZER = frozenset({"vllm", "sglang"})  # count without running the model
 
@@ -144,7 +145,8 @@ async def prompts_for(request: BenchRequest, server: Server, endpoint: Endpoint)
         asks = calibration_asks(prompts.shape, counts, _tails(request), engine=engine)
         if not asks:
             break
-        answers = await asyncio.gather(*(endpoint.send(ask) for ask in asks))
+        limited = (replace(ask, time_limit_s=min(_COUNT_LIMIT_S, request.request_limit_s)) for ask in asks)
+        answers = await asyncio.gather(*map(endpoint.send, limited))
         counts |= {ask.key: read_count(answer) for ask, answer in zip(asks, answers, strict=True)}
     found = calibration(counts)
     if request.dataset is None:

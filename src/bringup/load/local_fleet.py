@@ -159,8 +159,8 @@ def _generate(number: int, line: socket.socket, page: Page) -> NoReturn:
     """The child: works until its line is closed."""
     status = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell or `timeout` tells the group
+            signal.signal(one, signal.SIG_IGN)  # the parent decides what an interruption means
         line.settimeout(0.0)
         import uvloop  # noqa: PLC0415 - while the parent asks the endpoint who it is
 

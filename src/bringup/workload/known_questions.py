@@ -166,7 +166,7 @@ class WithQuestions:
     @property
     def words(self) -> str:
         """The workload and its questions in words."""
-        return f"{self.workload.words}, {self.share:.2g} of them known questions"
+        return f"{self.workload.words}, {100 * self.share:.3g} % known questions"
 
     def requests(self, generator: int, generators: int) -> Iterator[LoadRequest]:
         """The requests of one generator, some of them in question form."""

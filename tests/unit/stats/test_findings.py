@@ -97,6 +97,9 @@ BY_FIGURES = [
     ("answers", {"questions": 9, "questions_right": 7}, {}, {"answers.wrong": NOTE}),
     ("answers", {"questions": 9, "questions_right": 9}, {}, {}),
     ("truncated", {"truncated": 1}, {}, {"truncated": WARNING}),
+    ("cancels_missing", {}, {"asked": {"cancel_share": "10%"}}, {"cancels_missing": WARNING}),
+    ("cancels_missing", {"cancelled": 1}, {"asked": {"cancel_share": "10%"}}, {}),
+    ("cancels_missing", {"good": 19}, {"asked": {"cancel_share": "10%"}}, {}),
     ("preemptions", {"engine": {"preemptions": 3.0}}, {}, {"preemptions": NOTE}),
     ("preemptions", {"engine": {"preemptions": 30.0}}, {}, {"preemptions": WARNING}),
     ("preemptions", {"engine": {"preemptions": 0.0}}, {}, {}),
@@ -341,3 +344,15 @@ def test_an_overloaded_queue_is_said_to_be_one_and_a_loaded_one_is_not(make):
     assert severities(said(make.bench(full), full, name="little")) == {"little.overload": WARNING}
     loaded = make.result(make.queue(rate=7, capacity=10, requests=3000), rate=7)
     assert said(make.bench(loaded), loaded, name="little") == {}
+
+
+@pytest.mark.parametrize(("tokens", "is_said"), [(50, True), (3, False)])
+def test_answers_that_come_in_one_piece_have_no_first_token(make, sound, tokens, is_said):
+    (run,) = sound.runs
+    records = tuple(replace(one, first=one.last, output_tokens=tokens, events=1) for one in run.records)
+    whole = RungResult(rung=sound.rung, runs=(replace(run, records=records),))
+    found = said(make.bench(whole), whole, name="not_streamed")
+    assert severities(found) == ({"not_streamed": WARNING} if is_said else {})
+    assert said(make.bench(sound), sound, name="not_streamed") == {}
+    away = replace(sound.rung, self_error=replace(sound.rung.self_error, lag_p99_s=sound.rung.e2e.p50))
+    assert said(make.bench(whole), replace(whole, rung=away), name="not_streamed") == {}
