@@ -22,6 +22,7 @@ from bringup.errors import (
     EXIT_HOST,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_UNKNOWN,
     EXIT_UNREADABLE,
     EXIT_USAGE,
 )
@@ -282,6 +283,7 @@ class TestBadCommandLines:
             ((":8000", "--prefix-share", "3"), "wanted a share"),
             ((":8000", "--extra-body", "[1]"), "JSON object"),
             ((":8000", "--duration", "never"), "no duration"),
+            ((":8000", "-o", "r.csv", "--csv", "r.csv"), "the same file"),
             (("ftp://x",), "not an HTTP endpoint"),
             (("--resume", __file__), "no result of `bringup bench`"),
         ],
@@ -352,6 +354,25 @@ class TestKnownTimes:
         # The server is never early; what a busy machine makes of that is bounded by the error that is told.
         assert rung["ttft_s"]["min"] >= 0.0299
         assert rung["itl_s"]["mean"] == pytest.approx(0.005, abs=rung["self_error"]["itl_mean_s"] + 0.0005)
+
+    def test_a_disk_that_fills_up_takes_nothing_from_what_is_printed(self, mock, tmp_path):
+        asked = command(mock, "--concurrency", "1,2", "--requests", "4", "-o", str(tmp_path / "r"), *_LITTLE)
+        done = subprocess.run(
+            ["/bin/bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *asked],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+        assert done.returncode == EXIT_USAGE
+        assert "All 8 requests were answered" in " ".join(done.stdout.split())
+        assert "error: cannot write" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_without_one_arrival_nothing_is_said_of_the_server(self, mock):
+        ran = asyncio.run(bench(mock, "--rate", "0.001", "--duration", "1", *_LITTLE))
+        assert ran.code == EXIT_UNKNOWN
+        assert ran.out.startswith("nothing measured")
 
     def test_one_request_has_no_warm_up_and_no_question(self, mock):
         ran = asyncio.run(bench(mock, "--concurrency", "1", "--requests", "1", "--json"))
@@ -428,7 +449,9 @@ class TestInterruption:
             "from bringup.__main__ import start\n"
             "start()\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, env=environment(), check=False
+        )
         assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
     def test_a_killed_run_keeps_its_whole_loads(self, mock, tmp_path):

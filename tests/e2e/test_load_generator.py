@@ -1,9 +1,9 @@
 """The generator against a real server on this machine that keeps its own record of everything."""
 
 import asyncio
-import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from load_server import Plan, Server, task_of
@@ -159,7 +159,7 @@ def test_an_answer_without_end_is_hung_up_on_and_leaves_the_others_alone(server:
 
 def test_an_open_loop_waits_where_there_are_no_more_file_descriptors(server: Server) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    left = len(os.listdir("/dev/fd")) + 30
+    left = len(list(Path("/dev/fd").iterdir())) + 30
     task = task_of(server, Plan(interval_s=0.0, pause=0.02), streams=None, requests=100)
 
     async def rung() -> tuple[GeneratorRun, ...]:

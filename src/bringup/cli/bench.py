@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.core import ParameterSource
 
-from bringup.errors import UsageError
+from bringup.errors import BringupError, UsageError
 
 if TYPE_CHECKING:  # what measures is loaded once it is known that the command line is sound
     from bringup.cli.bench_output import BenchOutput
@@ -247,7 +247,10 @@ async def _benched(
 
     def on_rung(result: "BenchResult") -> None:
         live.rung(result)
-        output.write_files(result)
+        try:
+            output.write_files(result)
+        except BringupError as error:  # the last write, at the end, tells it again if it still fails
+            line.say(f"this load is not kept: {error}")
 
     try:
         async with reach_server(request.target, host=typed.text("host"), gpus=_gpus(typed.text("gpus"))) as (

@@ -11,6 +11,7 @@ from bringup.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_UNKNOWN,
+    BringupError,
     UsageError,
 )
 from bringup.flows.bench_watch import Progress
@@ -40,9 +41,12 @@ class BenchOutput:
         Raises:
             UsageError: it cannot.
         """
-        for path in (self.output, self.csv, self.records):
-            if path is not None:
-                require_writable(path)
+        places = [path for path in (self.output, self.csv, self.records) if path is not None]
+        for path in places:
+            require_writable(path)
+        files = [path.resolve() for path in places if path.is_file() or not path.exists()]
+        if len(set(files)) < len(files):
+            raise UsageError("two of `-o`, `--csv` and `--records` name the same file", hint="name another")
         if self.records is not None and self.records.suffix not in (".jsonl", ".parquet"):
             raise UsageError(
                 f"`--records {self.records}` names no format", hint="name a FILE.jsonl or a FILE.parquet"
@@ -69,12 +73,18 @@ class BenchOutput:
 
     def emit(self, result: BenchResult) -> None:
         """The result on standard output, and the files once more with the findings in them."""
-        self.write_files(result)
+        failure: BringupError | None = None
+        try:
+            self.write_files(result)
+        except BringupError as error:  # a disk that filled up meanwhile takes nothing from what is printed
+            failure = error
         try:
             self._print(result.run)
             sys.stdout.flush()
         except BrokenPipeError:
             forsake_output()  # `| head` has seen enough: the exit code still tells the verdict
+        if failure is not None:
+            raise failure
 
     def _print(self, run: BenchRun) -> None:
         if self.is_json:
@@ -118,7 +128,8 @@ def exit_code_of(run: BenchRun) -> int:
     severity = worst(run.findings)
     if severity in (Severity.WARNING, Severity.FAILURE) or misses_slo(run):
         return EXIT_FINDINGS
-    return EXIT_UNKNOWN if severity is Severity.UNKNOWN else EXIT_OK
+    is_known = severity is not Severity.UNKNOWN and any(rung.good for rung in run.rungs)
+    return EXIT_OK if is_known else EXIT_UNKNOWN
 
 
 def misses_slo(run: BenchRun) -> bool:

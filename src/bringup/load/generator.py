@@ -7,11 +7,11 @@ a little at a time, so that no answer's time suffers from another's work.
 import asyncio
 import gc
 import heapq
-import os
 import resource
 import sys
 import time
 from collections import Counter, deque
+from pathlib import Path
 
 from bringup.load.alarms import Alarm, Heartbeat
 from bringup.load.answers import Answers
@@ -544,7 +544,7 @@ def _descriptors_left() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max(1, soft - len(os.listdir("/dev/fd")) - _DESCRIPTORS_KEPT)
+    return max(1, soft - len(list(Path("/dev/fd").iterdir())) - _DESCRIPTORS_KEPT)
 
 
 def _processor_time() -> float:

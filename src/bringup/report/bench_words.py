@@ -34,7 +34,8 @@ def verdict(run: BenchRun) -> str:
     """The run in a few words."""
     good = sum(rung.good for rung in run.rungs)
     if not good:
-        return "nothing measured" if not run.is_complete else "no good answer"
+        is_asked = run.is_complete and any(rung.requests for rung in run.rungs)
+        return "no good answer" if is_asked else "nothing measured"
     said: list[str] = []
     if not run.is_complete:
         said.append("interrupted")

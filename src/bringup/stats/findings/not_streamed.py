@@ -20,9 +20,7 @@ def judge(run: BenchRun, results: Sequence[RungResult]) -> Iterator[Finding]:
     """A warning over the rungs whose answers came whole."""
     _ = run
     whole = [(one.rung, *_counted(one)) for one in results]
-    whole = [
-        (rung, came, good) for rung, came, good in whole if came > _SHARE * good and not _was_away(rung)
-    ]
+    whole = [(rung, came, good) for rung, came, good in whole if came > _SHARE * good and not _was_away(rung)]
     if whole:
         yield Finding(
             id="bench.not_streamed",
