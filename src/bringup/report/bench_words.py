@@ -34,8 +34,8 @@ def verdict(run: BenchRun) -> str:
     """The run in a few words."""
     good = sum(rung.good for rung in run.rungs)
     if not good:
-        is_asked = run.is_complete and any(rung.requests for rung in run.rungs)
-        return "no good answer" if is_asked else "nothing measured"
+        is_bad = run.is_complete and any(rung.errors for rung in run.rungs)
+        return "no good answer" if is_bad else "nothing measured"
     said: list[str] = []
     if not run.is_complete:
         said.append("interrupted")
@@ -146,15 +146,20 @@ def _errors(rungs: Sequence[Rung]) -> str:
         for name, count in rung.errors.items():
             total[name] = total.get(name, 0) + count
     asked = sum(rung.requests for rung in rungs)
+    cancelled = sum(rung.cancelled for rung in rungs)
+    planned = f" {cancelled:,} were hung up on as planned." if cancelled else ""
     if not total:
-        return f"All {asked:,} requests were answered." if asked > 1 else ""
+        answered = f"All {asked - cancelled:,} {'other ' if cancelled else ''}requests were answered."
+        return f"{answered if asked - cancelled > 1 else ''}{planned}".lstrip()
     named = ", ".join(f"{count:,} {name}" for name, count in sorted(total.items(), key=lambda one: -one[1]))
-    return f"{sum(total.values()):,} of {asked:,} requests failed ({named})."
+    return f"{sum(total.values()):,} of {asked:,} requests failed ({named}).{planned}"
 
 
 def _no_answer(run: BenchRun) -> str:
     if not any(rung.requests for rung in run.rungs):
         return "No request came to its end, so there is nothing to say of the server."
+    if not any(rung.errors for rung in run.rungs):
+        return f"{_errors(run.rungs)} Nothing is known of answers that were never read to their end."
     return f"{_errors(run.rungs)} A server that gives no good answer has no speed."
 
 

@@ -65,7 +65,8 @@ class Cancelled:
     def words(self) -> str:
         """The workload and its cancellations in words."""
         cut = self.cancellation
-        return f"{self.workload.words}, {cut.share:.2g} hung up on after {cut.low_s:g} to {cut.high_s:g} s"
+        times = f"{cut.low_s:g} to {cut.high_s:g} s"
+        return f"{self.workload.words}, {100 * cut.share:.3g} % hung up on after {times}"
 
     def requests(self, generator: int, generators: int) -> Iterator[LoadRequest]:
         """The requests of one generator, some of them to be hung up on."""

@@ -138,6 +138,13 @@ class TestText:
         assert "has no speed" in paragraph(run)
         assert "3 of 3 requests failed (3 refused)" in text(run)
 
+    def test_what_was_hung_up_on_was_not_answered(self):
+        some = replace(RUN, rungs=(rung(4, requests=60, good=22, cancelled=38),))
+        assert "All 22 other requests were answered. 38 were hung up on as planned." in paragraph(some)
+        every = replace(RUN, rungs=(Rung(concurrency=1, requests=3, cancelled=3),), saturation=None)
+        assert verdict(every) == "nothing measured"
+        assert paragraph(every).startswith("3 were hung up on as planned.")
+
     def test_an_interrupted_run_says_so_and_how_to_go_on(self):
         run = replace(RUN, is_complete=False, saturation=None)
         assert verdict(run).startswith("interrupted")

@@ -124,7 +124,7 @@ def test_what_was_sent_late_in_an_open_loop_is_in_the_latency(make):
     late = [make.made(i, sent=i * 100 * MS + 30 * MS, scheduled=i * 100 * MS) for i in range(10)]
     rung = rung_of([make.run_of(late)], rate=10)
     assert (rung.ttft.mean, rung.queued.mean) == (pytest.approx(0.08), pytest.approx(0.03))
-    assert rung.self_error.ttft_s == pytest.approx(0.03 + 10e-6)
+    assert rung.self_error.ttft_s == pytest.approx(0.03 + 2 * 10e-6)  # p99 and p50 of the lag
 
 
 def test_events_with_several_tokens_are_never_shown_as_tokens(make):

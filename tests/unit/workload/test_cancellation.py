@@ -49,4 +49,4 @@ def test_a_known_question_is_never_hung_up_on():
 def test_nobody_goes_on_talking_after_hanging_up():
     workload = cancelled("100%")
     assert workload.next_turn(first(workload, 1)[0], "yes") is None
-    assert workload.words.endswith("1 hung up on after 0.1 to 2 s")
+    assert workload.words.endswith("100 % hung up on after 0.1 to 2 s")
