@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -408,7 +410,63 @@ def _interrupted(
     return Ran(process.returncode, out, "".join(said) + rest)
 
 
+@contextlib.contextmanager
+def _hangs_after(answers: int) -> Iterator[str]:
+    """The URL of a server that answers every question wrongly, and after so many answers no more."""
+    left, gone = iter(range(answers)), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.say({"object": "list", "data": [{"id": "m", "object": "model"}]})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if next(left, None) is None:
+                gone.wait(300)
+                return
+            message = {"role": "assistant", "content": "a b c"}
+            self.say({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+        def say(self, body: dict) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        gone.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+_WRONG = ("--concurrency", "1", "--requests", "9", "--known-questions", "100%")
+
+
 class TestInterruption:
+    def test_a_server_that_hangs_when_it_is_asked_again_costs_no_more_than_its_limit(self):
+        with _hangs_after(9) as url:
+            ran = asyncio.run(bench(url, *_WRONG, "--request-timeout", "1s", "--json"))
+        assert (ran.rung["good"], ran.rung["questions_right"]) == (9, 0)
+
+    def test_ctrl_c_ends_the_asking_again_and_shows_the_run(self):
+        with _hangs_after(9) as url:
+            ran = _interrupted((url, *_WRONG, "--json"), after="1 stream: 9 good")
+        assert ran.rung["good"] == 9
+
     def test_ctrl_c_prints_what_was_measured_and_the_run_goes_on_later(self, mock, tmp_path):
         kept = str(tmp_path / "r.json")
         ran = _interrupted(
