@@ -226,13 +226,6 @@ class TestSickServers:
         assert ran.rung["errors"] == {"time limit": 2}
         assert ran.code == EXIT_FINDINGS
 
-    def test_nor_do_the_questions_before_the_load(self):
-        ran = against(
-            "never_answers",
-            *("--concurrency", "20", "--requests", "20", "--request-timeout", "500ms", "--json", *_LITTLE),
-        )
-        assert ran.rung["errors"] == {"time limit": 20}
-
     def test_a_server_that_counts_no_tokens_is_counted_by_events(self):
         ran = against("no_usage", "--concurrency", "1", "--requests", "5", "--json", *_LITTLE)
         assert ran.rung["good"] == 5
@@ -384,7 +377,12 @@ class TestKnownTimes:
 
 
 def _interrupted(
-    arguments: tuple[str, ...], *, after: str, sent: int = signal.SIGINT, to_group: bool = False
+    arguments: tuple[str, ...],
+    *,
+    after: str,
+    sent: int = signal.SIGINT,
+    to_group: bool = False,
+    when: threading.Event | None = None,
 ) -> Ran:
     """The command, sent a signal once `after` stands on its standard error."""
     process = subprocess.Popen(
@@ -401,6 +399,8 @@ def _interrupted(
         for line in process.stderr:
             said.append(line)
             if after in line:
+                if when is not None:
+                    assert when.wait(30)
                 (os.killpg if to_group else os.kill)(process.pid, sent)
                 break
         out, rest = process.communicate(timeout=60)
@@ -411,9 +411,9 @@ def _interrupted(
 
 
 @contextlib.contextmanager
-def _hangs_after(answers: int) -> Iterator[str]:
-    """The URL of a server that answers every question wrongly, and after so many answers no more."""
-    left, gone = iter(range(answers)), threading.Event()
+def _hangs_after(answers: int) -> Iterator[tuple[str, threading.Event]]:
+    """The URL of a server that gives so many answers, all wrong, and then none; and when it hangs."""
+    left, hangs, gone = iter(range(answers)), threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -424,6 +424,7 @@ def _hangs_after(answers: int) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             if next(left, None) is None:
+                hangs.set()
                 gone.wait(300)
                 return
             message = {"role": "assistant", "content": "a b c"}
@@ -445,7 +446,7 @@ def _hangs_after(answers: int) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", hangs
     finally:
         gone.set()
         server.shutdown()
@@ -458,13 +459,20 @@ _WRONG = ("--concurrency", "1", "--requests", "9", "--known-questions", "100%")
 
 class TestInterruption:
     def test_a_server_that_hangs_when_it_is_asked_again_costs_no_more_than_its_limit(self):
-        with _hangs_after(9) as url:
+        with _hangs_after(9) as (url, _):
             ran = asyncio.run(bench(url, *_WRONG, "--request-timeout", "1s", "--json"))
         assert (ran.rung["good"], ran.rung["questions_right"]) == (9, 0)
 
+    def test_a_server_that_hangs_while_prompts_are_counted_costs_no_more_than_its_limit(self):
+        with _hangs_after(0) as (url, _):
+            ran = asyncio.run(
+                bench(url, "--concurrency", "20", "--requests", "20", "--request-timeout", "1s", "--json")
+            )
+        assert ran.rung["errors"] == {"time limit": 20}
+
     def test_ctrl_c_ends_the_asking_again_and_shows_the_run(self):
-        with _hangs_after(9) as url:
-            ran = _interrupted((url, *_WRONG, "--json"), after="1 stream: 9 good")
+        with _hangs_after(9) as (url, hangs):
+            ran = _interrupted((url, *_WRONG, "--json"), after="1 stream: 9 good", when=hangs)
         assert ran.rung["good"] == 9
 
     def test_ctrl_c_prints_what_was_measured_and_the_run_goes_on_later(self, mock, tmp_path):

@@ -356,3 +356,11 @@ def test_answers_that_come_in_one_piece_have_no_first_token(make, sound, tokens,
     assert said(make.bench(sound), sound, name="not_streamed") == {}
     away = replace(sound.rung, self_error=replace(sound.rung.self_error, lag_p99_s=sound.rung.e2e.p50))
     assert said(make.bench(whole), replace(whole, rung=away), name="not_streamed") == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "whose"), [(Failed.REFUSED, "server's log"), (Failed.PORTS, "this machine")]
+)
+def test_a_rung_that_was_given_up_is_blamed_on_whose_limit_it_was(make, sound, kind, whose):
+    dead = replace(sound, runs=(replace(sound.runs[0], cut=f"20 connections in a row failed ({kind})"),))
+    assert whose in said(make.bench(dead), dead, name="cut_short")["cut_short.dead"].action

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from bringup.stats.findings import Judge
 from bringup.stats.load_words import loads_words, told
-from bringup.values.bench import BenchRun, RungResult
+from bringup.values.bench import BenchRun, Failed, RungResult
 from bringup.values.finding import Evidence, Finding, Severity
 
 _SHARE = 0.1  # of all requests of a rung
+_OURS = (Failed.DESCRIPTORS, Failed.PORTS)  # the server has no part in them
 
 
 def judge(run: BenchRun, results: Sequence[RungResult]) -> Iterator[Finding]:
@@ -42,7 +43,9 @@ def judge(run: BenchRun, results: Sequence[RungResult]) -> Iterator[Finding]:
             severity=Severity.WARNING,
             summary=f"a rung was given up: {'; '.join(dead)}",
             expected="the server answers until the end",
-            action="look into the server's log of that time (`bringup diagnose`)",
+            action="this machine opens no more connections: more machines, or fewer fresh connections"
+            if all(any(kind in why for kind in _OURS) for why in dead)
+            else "look into the server's log of that time (`bringup diagnose`)",
             evidence=tuple(
                 Evidence(source=one.generator, text=one.cut)
                 for result in results
