@@ -11,6 +11,7 @@ from bringup.flows.case import Run, cases_of
 from bringup.flows.decide import Decision, decide
 from bringup.flows.model_shape import shape_of, wants_shape
 from bringup.flows.probes import LOCAL, Observed
+from bringup.flows.second_reading import read_twice
 from bringup.flows.start_log import start_log_readers
 from bringup.flows.undecided import first_error, undecided
 from bringup.parse.case_lines import ReadLog, read_kept
@@ -106,16 +107,28 @@ def diagnose(
 
     `again` is the command that reads the same log and asks the machine too; None: `source` is a file.
     """
+    command = again or f"bringup diagnose {quote(source)} --host {LOCAL}"
+    return read_twice(
+        kept,
+        lambda text: sift([text], rules),
+        lambda lines: _read(lines, rules, source, command, observed or Observed()),
+    )
+
+
+def _read(
+    kept: KeptLines, rules: Mapping[str, Rule], source: str, again: str, observed: Observed
+) -> Diagnosis:
+    """What the lines say as they stand."""
     known = load_known_lines()
     log = read_kept(kept)
     runs = cases_of(log.lines, total_lines=kept.total_lines)
     if not runs:
         runs = (Run(case=Case(lines=()), place=1, first_line=1, last_line=1),)
-    judged = _chosen(runs, rules, known, observed or Observed())
+    judged = _chosen(runs, rules, known, observed)
     case = judged.run.case
     findings = tuple(_finding(match, case) for match in judged.decision.matches)
     if worst(findings) in (Severity.OK, Severity.NOTE):
-        rest = undecided(case, known, again or f"bringup diagnose {quote(source)} --host {LOCAL}")
+        rest = undecided(case, known, again)
         findings = (_redacted(rest), *findings) if rest else findings
     findings = findings or (_redacted(_calm(case, known)),)
     findings += tuple(_broken_rule(words) for words in judged.decision.failed)

@@ -12,6 +12,7 @@ class KnownLines:
 
     wrapper: re.Pattern[str]
     healthy: re.Pattern[str]
+    mild: re.Pattern[str]
     followers: frozenset[str]  # kinds that come of another one where both are found
 
     def is_wrapper(self, text: str) -> bool:
@@ -22,12 +23,17 @@ class KnownLines:
         """Whether starts that succeed print it too."""
         return self.healthy.search(text) is not None
 
+    def is_mild(self, text: str) -> bool:
+        """Whether it says itself that the engine goes on, in another way."""
+        return self.mild.search(text) is not None
+
 
 def read_known_lines(value: Json) -> KnownLines:
     """The lists of the data file."""
     return KnownLines(
         wrapper=_any(_texts(at(value, "wrappers"))),
         healthy=_any(_texts(at(value, "healthy"))),
+        mild=_any(_texts(at(value, "mild"))),
         followers=frozenset(_texts(at(value, "followers"))),
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from bringup.parse.json_value import at, json_or_none
+from bringup.parse.json_value import Json, at, json_or_none
 
 _COLOUR = re.compile(r"(?:\x1b|\^\[|#033)\[[0-9;?]*[A-Za-z]|\[(?:\d{1,2}(?:;\d{1,2})*)m")
 _LEVEL = (
@@ -49,6 +49,7 @@ _OUTER = re.compile(
 )
 _REPEATED = re.compile(r"\s*\[repeated (\d+)x across (?:all nodes in the )?cluster\].*$")
 _MESSAGE_KEYS = ("log", "message", "msg", "MESSAGE")
+_ERROR_KEYS = ("error", "err", "exception", "exc_info", "stack", "stacktrace")
 _RANK = re.compile(r"(?:ATTN_CP|MOE_DP|DCP|PCP|DP|PP|TP|EP)\d+")
 _NUMBERED_WORKER = re.compile(r"(?:VllmWorker|Worker)-(\d+)")
 # What every line that a pattern may match has in it: looked for first, as most lines match none.
@@ -193,11 +194,18 @@ def _last_written(raw: str) -> str:
 def _unwrapped(raw: str) -> str:
     """The message of a line that a collector wrote as JSON."""
     value = json_or_none(raw)
-    for key in _MESSAGE_KEYS:
-        message = at(value, key)
-        if isinstance(message, str):
-            return _COLOUR.sub("", message).rstrip("\r\n")
+    for place in (value, at(value, "fields")):
+        for key in _MESSAGE_KEYS:
+            message = at(place, key)
+            if isinstance(message, str):
+                return _COLOUR.sub("", _with_error(message, place)).rstrip("\r\n")
     return raw
+
+
+def _with_error(message: str, place: Json) -> str:
+    """The message and the error that its program wrote beside it."""
+    told = (at(place, key) for key in _ERROR_KEYS)
+    return ": ".join((message, *(one for one in told if isinstance(one, str) and one and one not in message)))
 
 
 def _seconds(stamp: str) -> float | None:

@@ -21,6 +21,7 @@ _LONGEST = 48 * KIB  # bytes of one line: SGLang prints its arguments in 10 KiB
 _WINDOW = 4096  # bytes kept around the text of a longer line
 _BLOCK = MIB  # bytes that are searched at once
 _LONGEST_PIECE = 4 * MIB  # bytes without a line end that are searched as they are
+_SMALL = 512 * KIB  # bytes of a log that may be read a second time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class KeptLines:
     total_lines: int
     total_bytes: int
     has_zeros: bool = False  # it is no text
+    whole: bytes | None = None  # the log as it came in, where it is small
 
 
 @dataclass(slots=True)
@@ -66,10 +68,15 @@ class LineSieve:
         self._after = 0  # neighbours still wanted at the beginning of the next block
         self._tail: deque[tuple[int, bytes]] = deque(maxlen=_TAIL)
         self._zeros = 0
+        self._whole: list[bytes] = []  # nothing once it is no small log any more
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece, cut anywhere."""
         self._bytes += len(piece)
+        if self._bytes <= _SMALL:
+            self._whole.append(piece)
+        else:
+            self._whole.clear()
         self._pieces.append(piece)
         self._waiting += len(piece)
         if self._waiting >= _BLOCK:
@@ -89,6 +96,7 @@ class LineSieve:
             total_lines=self._number - 1,
             total_bytes=self._bytes,
             has_zeros=self._zeros > self._bytes // 100,
+            whole=b"".join(self._whole) if self._bytes <= _SMALL else None,
         )
 
     def _take(self, *, is_last: bool) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bringup.units import GIB, KIB, MIB, TIB
 
 LITERALS = (
+    "CUDA out of",  # where a paste was cut off
     "out of memory",
     "OutOfMemoryError",
     "OUT_OF_MEMORY",
@@ -17,6 +18,8 @@ LITERALS = (
     "failed to allocate",
     "unable to allocate",
     "Device memory allocation",
+    "Not enough memory to handle",
+    "exceed allowed memory",
 )
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB, "KB": KIB, "MB": MIB, "GB": GIB}
@@ -47,7 +50,9 @@ _SAYS_SO = re.compile(
     r"|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|ErrorOutOfDeviceMemory"
     r"|(?:unable|failed) to allocate (?:\w+ (?:\w+ )?buffer|buffer for (?:kv|rs) cache|compute)"
     r"|Device memory allocation of size \d+ failed"
-    r"|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST|RESOURCES)_?\w*|\): out of memory$",
+    r"|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST|RESOURCES)_?\w*|\): out of memory$"
+    r"|(?:CUDA|HIP|XPU) out of(?: m\w*)?$|Not enough memory to handle \d+ (?:\w+ )?tokens"
+    r"|exceed allowed memory",
     re.IGNORECASE,
 )
 # Names of settings that hold "OutOfMemoryError" in healthy logs, and texts that only give advice.

@@ -96,7 +96,7 @@ SIGNS = (
             r"default chat template is no longer allowed|[Cc]hat template (?:is )?(?:not (?:set|found"
             r"|defined)|missing)"
             r"|tokenizer\.chat_template is not set|no chat template (?:is )?(?:defined|set)"
-            r"|chat_template is not set"
+            r"|chat_template is not set|[Tt]emplate error: template not found|No chat template"
             r"|Cannot use chat template functions because|does not have a chat template"
             r"|Conversation roles must alternate"
             r"|this custom template is not supported|[Ff]ailed to parse (?:the )?chat template"
@@ -128,7 +128,7 @@ SIGNS = (
             r"|tools? (?:param(?:eter)? )?requires? --jinja"
             r"|tool_choice.*requires.*parser"
             r"|Tool parser.*(?:not found|not been registered)|could not locate tool call start"
-            r"|--tool-call-parser (?:is )?not set"
+            r"|--tool-call-parser (?:is )?not set|(?:\S+:\S+|model) does not support tools"
             r"|tool_parser:? ?'?[\w.-]+'? (?:which has|not found in)"
             r"|could not locate[^\n]{0,30}\b(?:tool|bot token|<\|tool_call)"
             r"|Tool Call Parser Not Given|[Uu]nsupported (?:tool_call_parser|param: tools|tool parser)"
@@ -188,6 +188,8 @@ RULE = Rule(
         "--tool-call-parser",
         "--jinja",
         "tool call parser",
+        "not support tools",
+        "emplate not found",
         "Tool parser",
         "tool call start",
         "tool_choice",

@@ -126,7 +126,7 @@ _MESSAGES = (
         r"|_Backend\.)?(?P<backend>\w+) is not valid for"
         r" this configuration\.? ?(?:Reason: (?P<why>\[[^\]]*\]))?"
         r"|No valid (?:attention|MLA|MLA prefill|CPU MLA prefill) backend found"
-        r"|[Ii]nvalid attention backend(?: for|:) (?P<device>[^\n]{1,80})"
+        r"|[Ii]nvalid attention backend(?: for|:)(?! '?\w+'?[.,;]? [Vv]alid) (?P<device>[^\n]{1,80})"
         r"|(?:Cannot|can't) use (?P<cannot>\w+)(?:-\d)? backend (?:for|with|on|because)"
         r"|backend ?=? ?'?(?P<moe>\w+)'? is not supported for (?P<what>[\w ]+?) MoE",
         literals=(

@@ -58,11 +58,13 @@ _MESSAGES = (
         r"|error: argument (?P<named>-[\w./, -]*?): (?P<why>invalid choice: '?(?P<value>[^'\n ]+)'?[^\n]*"
         r"|expected \w+ arguments?|invalid [^\n]*|not allowed[^\n]*|Value [^\n]*cannot be converted[^\n]*"
         r"|ignored explicit argument[^\n]*|[A-Z][^\n]{0,160})"
+        r"|(?i:unknown|unrecogni[sz]ed|unsupported|no such|unexpected|invalid) (?i:command[- ]line )?"
+        r"(?i:flag|option|switch|argument)s?:? ?[`'\"]?(?P<any>--[a-z][\w-]*)[^\n]*"
         r"|error: argument (?P<positional>\w+): (?P<choice>invalid choice: '[^\n]*)"
         r"|error: ambiguous option: (?P<short>--[\w-]+) could match (?P<candidates>[^\n]+)"
         r"|[Nn]o such option:? '?(?P<option>--?[\w-]+)",
         literals=("error: ", "o such option"),
-        summary="the command line is not one of this release: {flag} {named} {option} {word} {why}",
+        summary="the command line is not one of this release: {flag} {named} {option} {any} {word} {why}",
     ),
     Message(
         kind="pkg.cli_flag",
@@ -211,7 +213,7 @@ def _named(case: Case, one: Said) -> tuple[Fix, ...]:
                 new="a whole number",
             ),
         )
-    name = next((one.values[key] for key in ("flag", "named", "option") if key in one.values), "")
+    name = next((one.values[key] for key in ("flag", "named", "option", "any") if key in one.values), "")
     name = name.split("/")[-1].split(",")[0].strip()
     if not name and "value" in one.values:
         name = "--quantization"

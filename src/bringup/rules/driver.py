@@ -348,7 +348,10 @@ SIGNS = (
     ),
     Sign(
         kind="drv.vgpu",
-        pattern=re.compile(r"cudaDeviceGetDefaultMemPool|cuDeviceGetDefaultMemPool"),
+        pattern=re.compile(
+            r"cudaDeviceGetDefaultMemPool|cuDeviceGetDefaultMemPool"
+            r"|operation not supported[^\n]{0,60}(?:allocator|[Mm]em[Pp]ool)"
+        ),
         sure=0.85,
         summary="the virtual GPU has no unified memory, so CUDA's memory pools do not exist",
         fixes=(
@@ -427,6 +430,7 @@ RULE = Rule(
         "nvidia_uvm",
         "no compatible GPUs",
         "GetDefaultMemPool",
+        "operation not supported",
         "busy or unavailable",
         "DevicesUnavailable",
         "MPS client failed",

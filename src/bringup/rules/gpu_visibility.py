@@ -50,7 +50,8 @@ SIGNS = (
     Sign(
         kind="gpu.visibility",
         pattern=re.compile(
-            r"(?:World size|[Tt]ensor parallel size|tensor_parallel_size) ?\(?(?P<ranks>\d+)\)? (?:is larger"
+            r"(?:[Ww]orld size|[Tt]ensor parallel size|tensor_parallel_size|num_shards?|tp_size)"
+            r" ?[=:(]?(?P<ranks>\d+)\)? (?:is larger"
             r"|cannot be larger|exceeds|is greater)"
             r" than the (?:total )?number of available GPUs ?\(?(?P<cards>\d+)?\)?"
         ),

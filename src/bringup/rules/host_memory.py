@@ -21,13 +21,14 @@ _RSS = re.compile(r"anon-rss:(?P<rss>\d+)kB")
 _LIMIT = re.compile(r"oom-kill:constraint=(?P<constraint>CONSTRAINT_\w+)")
 _UNIT = re.compile(
     r"killed by the OOM killer|Failed with result 'oom-kill'|OOMKilled|OOM Killed|oom_kill_process"
-    r"|Detected \d+ oom[_-]kill event|Exceeded (?:job|step) memory limit"
+    r"|low on resource: memory|Detected \d+ oom[_-]kill event|Exceeded (?:job|step) memory limit"
 )
 # What Ray lists as possible names no cause.
 _PERHAPS = re.compile(r"(?:common causes include|potential root causes)")
 _RAY = re.compile(
     r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
-    r"|Workers \(tasks / actors\) killed due to memory"
+    r"|Workers \(tasks / actors\) killed due to memory|killed due to memory pressure \(OOM\)"
+    r"|exceeds the memory usage threshold|Ray killed this worker"
 )
 _RAY_USE = re.compile(
     r"Memory on the node .*? was (?P<used>[\d.]+)GB / (?P<total>[\d.]+)GB|memory used=(?P<own>[\d.]+)GB"
@@ -265,6 +266,10 @@ RULE = Rule(
         "running low on memory",
         "killed due to memory",
         "Memory on the node",
+        "low on resource",
+        "memory usage threshold",
+        "memory pressure (OOM)",
+        "Ray killed this worker",
         "code -9",
         "code: -9",
         "exitcode: -9",

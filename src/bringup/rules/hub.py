@@ -30,6 +30,7 @@ SIGNS = (
         kind="hub.auth",
         pattern=re.compile(
             r"403 (?:Client Error|Forbidden).*(?:hf|hub|huggingface|resolve|api/models)"
+            r"|GatedRepoError:? [^\n]{0,40}403|403[^\n]{0,80}(?i:gated)"
             r"|not in the authorized list|awaiting a review from the repo"
             r"|Access to model (?P<model>\S+) is restricted and you are not|Your request to access model"
         ),

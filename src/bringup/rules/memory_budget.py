@@ -169,12 +169,14 @@ _MESSAGES = (
         sure=0.92,
         pattern=r"maxTokensInPagedKvCache(?: \((?P<printed>\d+)\))? must be large enough to process at "
         r"least 1 sequence"
-        r"|max_num_tokens_in_paged_kv_cache.{0,40}too small|cannot hold even one request"
+        r"|max_num_tokens_in_paged_kv_cache.{0,40}too small|(?i:kv[ -]cache)[^\n]{0,40}(?:is )?too small"
+        r"|(?i:too small[^\n]{0,30}kv[ -]cache)|cannot hold even one request"
         r"|max_seq_len ?(?:=|:)? ?(?P<length>\d+).{0,60}(?:larger|greater|exceeds).{0,40}(?:kv cache"
         r"|KV cache)",
         literals=(
             "must be large enough to process",
             "paged_kv_cache",
+            "too small",
             "cannot hold even one request",
             "max_seq_len",
         ),

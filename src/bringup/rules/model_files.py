@@ -66,8 +66,12 @@ _MESSAGES = (
         r"|Consistency check failed: file should be of size \d+ but has size \d+"
         r"|(?i:corrupted) (?:checkpoint|shard|safetensors)|[Ss]ize mismatch.{0,30}bytes on disk"
         r"|pickle data was truncated|unexpected EOF, expected \d+ more bytes"
-        r"|Unable to load weights from pytorch checkpoint file|ParseFromArray\(serialized",
+        r"|Unable to load weights from pytorch checkpoint file|ParseFromArray\(serialized"
+        r"|(?i:(?:digest|checksum|sha-?256\w*|hash|etag)[^\n]{0,20} "
+        r"(?:mismatch|does not match|do not match))",
         literals=(
+            "mismatch",
+            "not match",
             "pickle data was",
             "unexpected EOF",
             "weights from pytorch checkpoint",

@@ -24,9 +24,11 @@ _IOMMU = re.compile(
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>[^)]*)\)|detected by watchdog at work"
     r"|due to ProcessGroupNCCL watchdog hang|ProcessGroupNCCL's watchdog got stuck"
-    r"|Some NCCL operations have failed or timed out"
+    r"|Heartbeat monitor timed out|Some NCCL operations have failed or timed out"
 )
 _FIRST_WORK = re.compile(r"SeqNum=1\b")
+_NEVER = re.compile(r"last completed NCCL work: -1")
+_MET = re.compile(r"Init COMPLETE")
 _SGLANG = re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(?P<limit>[\d.]+)\)")
 _RANK = re.compile(r"\[?(?:[Rr]ank ?|Rank )(?P<rank>\d+)\]")
 _BLOCK = re.compile(r"No available shared memory broadcast block found in \d+ ?(?:seconds|s)")
@@ -204,7 +206,10 @@ def _first_collective(case: Case) -> tuple[Match, ...]:
     """The very first collective of a communicator that no rank got through."""
     found = [(line, match["work"] or "") for line, match in case.matches(_WATCHDOG)]
     first = [line for line, work in found if _FIRST_WORK.search(work)]
-    silent = (tensor_parallel_size(case) or 0) > len(_ranks(first)) > 0
+    told = _ranks(first)
+    # Ranks that have never completed anything wait for a path, not for one that has gone elsewhere.
+    never = len(told) > 1 and case.first(_NEVER) is not None and case.first(_MET) is not None
+    silent = (tensor_parallel_size(case) or 0) > len(told) > 0 and not never
     if case.is_ready or not first or silent or len(first) < len([work for _, work in found if work]):
         return ()  # where one rank is silent, the others wait for it
     return (
@@ -362,6 +367,7 @@ RULE = Rule(
     kinds=("nccl.p2p_hang", "nccl.custom_ar", "nccl.watchdog"),
     title="ranks that wait for ever",
     literals=(
+        "Heartbeat monitor",
         "ACSCtl",
         "IOMMU",
         "IO_PAGE_FAULT",

@@ -67,7 +67,7 @@ SIGNS = (
             r"|NET/Socket : [Nn]o (?:usable listening )?interface found|verify NCCL_OOB_NET_IFNAME"
             r"|no device found (?:matching|after excluding) \S+, verify|NET/IB : No IP interface found"
             r"|Unable to find (?:address for|interface)"
-            r"|Unable to resolve hostname to a \(local\) address|makeDeviceForHostname"
+            r"|makeDeviceForHostname"
             r"|no socket interface found"
             r"|Unable to find interface for|Network .* is unreachable.*(?:gloo|NCCL)"
         ),
@@ -91,7 +91,7 @@ SIGNS = (
             r"|DistNetworkError: .*(?:timed out|failed to connect)|socketPollConnect.*(?:refused|timed out"
             r"|No route)"
             r"|network addresses of \(\S+, \d+\) cannot be retrieved"
-            r"|gloo/transport/tcp/\w+\.cc:\d+\].*(?:Connection (?:reset|closed|refused|timed out)"
+            r"|gloo/transport/tcp/\w+\.cc:\d+\].*(?:Connection (?:refused|timed out)"
             r"|[Tt]imed out)"
             r"|ncclSocket\w+: .*(?:Connection refused|No route to host)|gloo.*(?:Connection (?:refused"
             r"|timed out)|timed out)"
@@ -103,6 +103,20 @@ SIGNS = (
         "anything.",
         fixes=_interface,
         next_measurement="nc -vz ADDRESS PORT from each node; the log of the rank that joined last or never",
+    ),
+    Sign(  # later than this the other rank has ended, and its log says why
+        kind="nccl.ifname",
+        pattern=re.compile(r"gloo/transport/tcp/\w+\.cc:\d+\].*Connection (?:reset|closed) by peer"),
+        unless=re.compile(
+            r"init_cuda_graphs|Capture cuda graph|capture_model|execute_model|forward_batch"
+            r"|determine_available"
+            r"|Application startup complete|ready to roll"
+        ),
+        sure=0.65,
+        summary="ranks do not stay connected while their groups are made",
+        explanation="Wrong interface, a firewall, or a rank that ended: its own log says why.",
+        fixes=_interface,
+        next_measurement="the log of the rank whose address is named; nc -vz ADDRESS PORT from each node",
     ),
     Sign(
         kind="nccl.ifname",

@@ -42,13 +42,16 @@ class Step:
 
 # The first that fits decides: outer frames of an earlier row hold the inner ones of a later row.
 _STEPS = (
-    Step(
+    Step(  # warm-ups by text-generation-inference, and by what is built like it
         kind="mem.profile_oom",
-        frames=r":(?:profile_run|determine_num_available_blocks|determine_available_memory"
+        frames=r"^(?:text_generation_server|lmdeploy)/.*:(?i:warm_?up)$"
+        r"|:(?:profile_run|determine_num_available_blocks|determine_available_memory"
         r"|profile_num_available_blocks|_profile_multimodal)$",
         words=r"processing method (?:determine_num_available_blocks|determine_available_memory)"
         r"|\.(?:profile_run|determine_num_available_blocks|determine_available_memory)\("
-        r"|in (?:profile_run|determine_num_available_blocks|determine_available_memory)\b",
+        r"|in (?:profile_run|determine_num_available_blocks|determine_available_memory)\b"
+        r"|Not enough memory to handle \d+ (?:\w+ )?tokens|(?i:method warm_?up) encountered"
+        r"|(?i:unable to warm_?up)|[:\s]warm_?up\{|:warm_?up: |Warmup\(Generation",
         phases=(Phase.PROFILE,),
         what="in the trial run that measures what a full step needs",
     ),
@@ -110,7 +113,8 @@ _STEPS = (
         r"|processing method load_model|Parameter\(torch\.empty|\.load_model\(|create_weights\("
         r"|_initialize_model\("
         r"|in (?:load_model|create_weights|process_weights_after_loading)\b"
-        r"|error loading model|allocating [\d.]+ MiB on device|allocate (?:backend|CUDA\d* ?\w*) buffer",
+        r"|error loading model|alloc_tensor_range: "
+        r"|allocating [\d.]+ MiB on device|allocate (?:backend|CUDA\d* ?\w*) buffer",
         phases=(Phase.ARGUMENTS, Phase.DEVICE, Phase.WEIGHTS),
         what="while weights were allocated or loaded",
     ),
@@ -123,9 +127,21 @@ _STEPS = (
         r"|(?i:prefill) out of memory"
         r"|launch_slot_|update_slots|compute (?:pp |tg )?buffers|forward_batch_generation\(|\.run_batch\("
         r"|\"POST /(?:v1|generate)|Avg prompt throughput|(?:Prefill|Decode) batch[. ,]"
-        r"|Running: [1-9]\d* reqs",
+        r"|Running: [1-9]\d* reqs|[:\s](?:prefill|decode|generate\w*)\{"
+        r"|(?i:method (?:prefill|decode)) encountered"
+        r"|Encountered an error in forward\w+ function|Request failed during generation"
+        r"|(?i:error|failed) (?:during|while|in) (?:generation|generating|inference|predict)",
         phases=(Phase.HTTP_UP, Phase.SERVING),
         what="while requests were served",
+    ),
+)
+# What functions are called that do one step, whoever wrote them; a warm-up runs whole requests, a load none.
+_NAMES = (
+    (r":\w*(?i:warm_?up|profile)\w*$", "mem.profile_oom"),
+    (r":(?:\w*_)?(?:load|from_pretrained|load_\w+|init_model|build_model)(?:_\w+)?$", "mem.weights_oom"),
+    (
+        r":(?:\w*_)?(?:forward|fwd|prefill|decode|generate|infer|inference|predict|chat|step)(?:_\w+)?$",
+        "mem.runtime_oom",
     ),
 )
 _ORDER = tuple(Phase)
@@ -214,7 +230,17 @@ def _decide(case: Case, lines: list[CaseLine]) -> tuple[Step, float] | None:
     for step in _STEPS:
         if phase is not None and phase in step.phases:
             return (_BY_KIND["mem.runtime_oom"] if _serves(case, step) else step), 0.6
-    return (_BY_KIND["mem.runtime_oom"], 0.6) if case.is_ready else None
+    if case.is_ready:
+        return _BY_KIND["mem.runtime_oom"], 0.6
+    return next((found for trace in traces if (found := _by_names(trace)) is not None), None)
+
+
+def _by_names(trace: Traceback) -> tuple[Step, float] | None:
+    """What the names of functions in code that is not known here say that they do."""
+    for words, kind in _NAMES:
+        if trace.passes(words):
+            return _BY_KIND[kind], 0.55
+    return None
 
 
 def _reached(case: Case, failed: CaseLine) -> Phase | None:

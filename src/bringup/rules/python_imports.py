@@ -106,6 +106,18 @@ _MESSAGES = (
         literals=("No module named", "seems to be not installed", "is not available", "is not installed"),
         summary="the Python package for {module}{other}{third} is not installed",
     ),
+    Message(  # passed on by a wrapper, without its class or as the text of another error
+        kind="pkg.missing",
+        sure=0.7,
+        pattern=r"(?:^(?:Error: |error: )?|Error\('|[Ee]rror: |exception: )"
+        r"No module named '(?P<module>(?!vllm\."
+        r"|sglang\.|torch\.|transformers\.|triton\.|huggingface_hub\.|numpy\.|common_ops|"
+        + _OPTIONAL_MODULES
+        + r")[\w]+)(?:\.[\w.]+)?'",
+        literals=("No module named",),
+        summary="the Python package for {module} is not installed",
+        unless=r"Failed to import from vllm\._C",
+    ),
     Message(
         kind="pkg.missing",
         sure=0.9,

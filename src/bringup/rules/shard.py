@@ -47,6 +47,23 @@ _MESSAGES = (
         summary="{heads} attention heads cannot be cut over {cuts} GPUs",
         unless=r"(?i:number) of attention heads \(\d+\)",
     ),
+    Message(  # in whatever words
+        kind="shard.heads",
+        sure=0.85,
+        pattern=r"(?i:heads?\b)[^\n]{0,60}(?:(?:cannot|can't|could not) be "
+        r"(?:evenly )?(?:split|divided|sharded"
+        r"|distributed)|(?:must|should|has to) be a multiple of|not (?:evenly divided|a multiple of))",
+        literals=(
+            "be split",
+            "be evenly",
+            "be divided",
+            "be sharded",
+            "be distributed",
+            "a multiple of",
+            "not evenly",
+        ),
+        summary="the attention heads cannot be cut over that many GPUs",
+    ),
     Message(
         kind="shard.heads",
         sure=0.85,

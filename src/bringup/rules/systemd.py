@@ -106,6 +106,36 @@ SIGNS = (
     Sign(
         kind="systemd.env",
         pattern=re.compile(
+            r"(?i:(?:could not|couldn't|unable to|failed to|cannot|can't) (?:create|make|write)"
+            r"|\bmkdir:? |\bmakedirs|\bopen) ?[^\n]*?[`'\"\s](?P<path>/(?!dev/|proc/|sys/)[^\s'\"`:]+)[^\n]*"
+            r"(?i:permission denied|read-only file system|EACCES|EROFS)"
+        ),
+        unless=re.compile(r"OCI runtime|nvidia-container-cli|overlayfs"),
+        sure=0.8,
+        summary="the service may not create or write {path}",
+        explanation="The user that it runs as does not own the folder, or the sandbox of the unit hides it.",
+        fixes=(
+            _fix("file", "owner of the folder", "the user that the service runs as (chown -R)"),
+            _fix("file", "ReadWritePaths", "the folder, in the unit"),
+            *_HOME[1:],
+        ),
+        next_measurement="systemctl show UNIT -p User -p DynamicUser -p ReadWritePaths; namei -l PATH",
+    ),
+    Sign(
+        kind="systemd.env",
+        pattern=re.compile(
+            r"PermissionError: \[Errno 13\] Permission denied: '(?P<path>(?!/dev/|/proc/|/sys/)[^']+)'"
+        ),
+        needs=re.compile(r"\bmkdir\(|\bmakedirs\b|in mkdir\b"),
+        sure=0.8,
+        summary="the process may not create {path}",
+        explanation="The user that it runs as does not own the folder above it, or a sandbox hides it.",
+        fixes=(_fix("file", "owner of the folder", "the user that the service runs as"), *_HOME),
+        next_measurement="systemctl show UNIT -p User -p ReadWritePaths; namei -l PATH",
+    ),
+    Sign(
+        kind="systemd.env",
+        pattern=re.compile(
             r"status=(?P<state>2[0-4]\d/[A-Z_]+)|Failed at step (?P<step>[A-Z_]+) spawning"
             r"|(?:Failed|Unable) to locate executable|Changing to the requested working directory failed"
             r"|Failed to (?:determine (?:user|group) credentials|load environment files"
@@ -215,6 +245,9 @@ RULE = Rule(
         "/.vllm",
         "Permission denied: '/",
         "cache folder",
+        "ermission denied",
+        "ead-only file system",
+        "EACCES",
         "status=2",
         "Failed at step",
         "locate executable",

@@ -73,7 +73,6 @@ SIGNS = (
             r"looks like (?:orte_init|MPI_INIT|opal_init|prte_init|pmix_init) failed"
             r"|There are not enough slots available in the system to satisfy the (?P<slots>\d+)"
             r"|has detected an attempt to run as root|PMIx_Init failed|ORTE does not know how to route"
-            r"|MPI error \S+mpiUtils\.cpp"
         ),
         sure=0.85,
         summary="MPI does not start its ranks",
@@ -123,7 +122,6 @@ RULE = Rule(
         "attempt to run as root",
         "PMIx_Init failed",
         "ORTE does not know",
-        "MPI error ",
         "d == a + length",
         "remaining_buffer_size",
         "Hang detected",

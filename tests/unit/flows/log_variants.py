@@ -72,10 +72,32 @@ def progress_bars(lines: list[str]) -> list[str]:
     return [bar * 3, f"{bar}\r{lines[0]}", *lines[1:]]  # the bar has no line end of its own
 
 
+def cut_at(width: int, lines: list[str]) -> list[str]:
+    """As a terminal of so many columns breaks them, within words."""
+    return [line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)]
+
+
+def cut_at_80(lines: list[str]) -> list[str]:
+    return cut_at(80, lines)
+
+
+def cut_at_100(lines: list[str]) -> list[str]:
+    return cut_at(100, lines)
+
+
+def cut_at_132(lines: list[str]) -> list[str]:
+    return cut_at(132, lines)
+
+
+def cut_at_160(lines: list[str]) -> list[str]:
+    return cut_at(160, lines)
+
+
 VARIANTS: dict[str, Callable[[list[str]], list[str]]] = {
     one.__name__: one
     for one in (
         journal, compose, kubernetes, json_lines, newest_first, coloured,
         windows_ends, noisy, other_paths, other_numbers, progress_bars,
+        cut_at_80, cut_at_100, cut_at_132, cut_at_160,
     )
 }  # fmt: skip

@@ -10,7 +10,10 @@ from bringup.values.case import Case, CaseLine
 from bringup.values.finding import Fix, Severity
 
 KNOWN = KnownLines(
-    wrapper=re.compile("wrapped"), healthy=re.compile("everyday"), followers=frozenset({"late.kind"})
+    mild=re.compile("falling back"),
+    wrapper=re.compile("wrapped"),
+    healthy=re.compile("everyday"),
+    followers=frozenset({"late.kind"}),
 )
 
 
