@@ -25,6 +25,8 @@ def read_twice(
     for other in others:
         found = read(sift(other.text.encode()))
         if _is_settled(found):
+            if first is not None and _says_the_same(first, found):
+                return first  # the next line was none of it: not to be quoted
             return _as_it_stood(found, other, whole, kept.total_lines)
     return first or read(kept)
 
@@ -36,6 +38,12 @@ def _is_enough(found: Diagnosis) -> bool:
 
 def _is_settled(found: Diagnosis) -> bool:
     return any(one.severity in (Severity.FAILURE, Severity.WARNING) for one in found.findings)
+
+
+def _says_the_same(one: Diagnosis, other: Diagnosis) -> bool:
+    """Whether two readings name the same cause first, with the same changes."""
+    first, second = one.findings[:1], other.findings[:1]
+    return [(each.id, each.fixes) for each in first] == [(each.id, each.fixes) for each in second]
 
 
 def _is_cut(found: Diagnosis, others: Sequence[Rejoined]) -> bool:

@@ -37,6 +37,12 @@ def test_evidence_keeps_the_lines_of_the_input() -> None:
     assert found.total_lines == 4
 
 
+def test_a_line_that_only_follows_a_whole_message_is_not_quoted() -> None:
+    found = _read("RMSNorm failed with error code no kernel image is available for execution\nmake_graphs\n")
+    assert found.findings[0].id == "arch.no_kernel_image"
+    assert [one.line for one in found.findings[0].evidence] == [1]
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
