@@ -17,7 +17,8 @@ from bringup.values.finding import Finding, Severity
 
 MS = 1_000_000
 JUDGES = registry.load("bringup.stats.findings", "JUDGE")
-NOTE, WARNING, FAILURE = Severity.NOTE, Severity.WARNING, Severity.FAILURE
+NOTE, UNKNOWN, WARNING = Severity.NOTE, Severity.UNKNOWN, Severity.WARNING
+FAILURE = Severity.FAILURE
 
 
 @pytest.fixture(scope="session")
@@ -76,8 +77,8 @@ def test_of_an_empty_run_nothing_is_said_and_nothing_breaks(make):
 BY_FIGURES = [
     ("instrument_busy", {"self_error": {"busy_share": 0.81}}, {}, {"instrument_busy": WARNING}),
     ("instrument_busy", {"self_error": {"busy_share": 0.79}}, {}, {}),
-    ("instrument_lag", {"self_error": {"lag_p50_s": 0.0003}}, {}, {"instrument_lag": WARNING}),
-    ("instrument_lag", {"self_error": {"itl_mean_s": 0.0003}}, {}, {"instrument_lag": WARNING}),
+    ("instrument_lag", {"self_error": {"lag_p50_s": 0.0003}}, {}, {"instrument_lag": UNKNOWN}),
+    ("instrument_lag", {"self_error": {"itl_mean_s": 0.0003}}, {}, {"instrument_lag": UNKNOWN}),
     ("instrument_lag", {"self_error": {"ttft_s": 0.006}}, {}, {"instrument_lag.single": NOTE}),
     ("instrument_lag", {"self_error": {"lag_p99_s": 0.0003}}, {}, {"instrument_lag.single": NOTE}),
     ("instrument_lag", {"self_error": {"lag_p99_s": 0.0001}}, {}, {}),

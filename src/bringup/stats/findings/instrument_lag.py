@@ -1,7 +1,8 @@
 """The instrument itself was late compared with what it measured.
 
-The bounds of the self-error are compared with the figures. A warning where the usual lag, or what it may do
-to the mean, is more than one percent of the inter-token latency; a note where only the slowest percent of the
+The bounds of the self-error are compared with the figures. Where the usual lag, or what it may do to the
+mean, is more than one percent of the inter-token latency, the server's own is not known: that says nothing
+against the server; a note where only the slowest percent of the
 gaps, or of the first tokens, may be this side's doing.
 """
 
@@ -20,13 +21,13 @@ _ACTION = "use more generators, on this machine or on more machines, or leave th
 
 
 def judge(run: BenchRun, results: Sequence[RungResult]) -> Iterator[Finding]:
-    """A warning over the rungs whose means are in doubt, a note over those with doubtful single gaps."""
+    """`unknown` over the rungs whose means are in doubt, a note over those with doubtful single gaps."""
     _ = results
     doubtful = [rung for rung in run.rungs if _moves_mean(rung)]
     if doubtful:
         yield Finding(
             id="bench.instrument_lag",
-            severity=Severity.WARNING,
+            severity=Severity.UNKNOWN,
             summary=f"this side read the answers late at {loads_words(doubtful)}: its lag is in the figures",
             expected=_EXPECTED,
             explanation="what a late client measures is itself; the server was faster or slower than shown",
