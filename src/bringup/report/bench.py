@@ -213,9 +213,7 @@ _SPEEDS = (
     _Column(name="errors", read=_errors, is_always=True),
     _TOKENS,
     _Column(name="per stream", read=_per_stream),
-    _Column(
-        name="requests/s", read=_optional(lambda rung: rung.steady_requests_per_s or rung.requests_per_s)
-    ),
+    _Column(name="requests/s", read=_optional(lambda rung: rung.requests_per_s)),
     _Column(name="good/s", read=_goodput),
     _Column(name="in SLO", read=_within),
     _Column(name="J/token", read=_optional(lambda rung: rung.joules_per_token)),

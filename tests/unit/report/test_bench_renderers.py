@@ -378,6 +378,13 @@ class TestJson:
             read_bench_result(whole[: min(cut, len(whole) - 2)], name="r.json")
 
 
+def test_requests_per_second_are_those_of_the_whole_load():
+    one = rung(4, requests_per_s=2.5, steady_requests_per_s=0.25)
+    shown = text(replace(RUN, rungs=(one,)), width=160).split()
+    assert "2.5" in shown
+    assert "0.25" not in shown
+
+
 def measured(latency: float, *, requests: int = 200) -> RungResult:
     """A load of 4 streams whose requests took about `latency` seconds, with a course that repeats."""
     taken = [round((latency + 0.001 * (number * 7 % 11)) * 1e9) for number in range(requests)]
