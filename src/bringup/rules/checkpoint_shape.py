@@ -6,15 +6,14 @@ the same; transformers 4.30 to 5.x `modeling_utils.py`; accelerate `utils/modeli
 1.2 `models/modeling_utils.py`; safetensors `bindings/python/src/lib.rs`.
 """
 
-import re
-
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.rules import Match, Rule
+from bringup.parse.log_message import Message, Said, literals_of
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, package_of, value_of
 
 _KIND = "file.param_mismatch"
+_NEXT = "the shapes in the file against config.json: `safetensors` headers of the first shard"
 _MESSAGES = (
     Message(
         kind=_KIND,
@@ -108,22 +107,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """What does not fit, and what puts it right."""
-    return tuple(
-        Match(
-            kind=_KIND,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=re.sub(r":? ?\?+", "", one.summary),
-            fixes=_fixes(case, one),
-            next_measurement="the shapes in the file against config.json: `safetensors` headers of the "
-            "first shard",
-        )
-        for one in surest(case, _MESSAGES)
-    )
-
-
 def _fixes(case: Case, one: Said) -> tuple[Fix, ...]:
     engine = engine_of(case)
     later = Fix(type="package", name=package_of(engine), old=case.version, new="a later release")
@@ -159,7 +142,7 @@ RULE = Rule(
     kinds=(_KIND,),
     title="weights that do not fit the model that was built",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(_MESSAGES, {_KIND: _fixes}, next_measurements={_KIND: _NEXT}),
     meaning="The engine builds the model from config.json and then fills it. A weight of another size or "
     "name, a "
     "quantisation of another method, or an adapter for other modules has no place in it.",

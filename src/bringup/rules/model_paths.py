@@ -6,13 +6,14 @@ Source: transformers 4.20 to 5.x `utils/hub.py` (`cached_file`), `tokenization_u
 `c10/core/MapAllocator.cpp`; Python's FileNotFoundError.
 """
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.rules import Match, Rule
+from bringup.parse.log_message import Message, Said, literals_of
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of
 
 _KIND = "file.missing_shard"
+_NEXT = "ls -lL the folder as the user of the engine, inside the container"
 _FILE = (
     r"(?:(?:config|generation_config|tokenizer|tokenizer_config|preprocessor_config|processor_config|params"
     r"|special_tokens_map|adapter_config|model\.safetensors\.index|pytorch_model\.bin\.index"
@@ -120,21 +121,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """Which file is not there, with where to look."""
-    return tuple(
-        Match(
-            kind=_KIND,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary.replace("?", ""),
-            fixes=_fixes(case, one),
-            next_measurement="ls -lL the folder as the user of the engine, inside the container",
-        )
-        for one in surest(case, _MESSAGES)
-    )
-
-
 def _fixes(case: Case, one: Said) -> tuple[Fix, ...]:
     values = one.values
     path = values.get("file") or values.get("other") or values.get("third")
@@ -165,7 +151,7 @@ RULE = Rule(
     kinds=(_KIND,),
     title="the model is not where the engine looks",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(_MESSAGES, {_KIND: _fixes}, next_measurements={_KIND: _NEXT}),
     meaning="A path names nothing: the folder is not mounted, the name is misspelt, or a file of it was not "
     "downloaded. "
     "A path that is not there is then taken for a name on the hub, with an error about the form of names.",

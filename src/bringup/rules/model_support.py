@@ -7,8 +7,8 @@ Source: vLLM 0.2 to 0.33 `model_executor/models/registry.py`, `transformers_util
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.rules import Match, Rule
+from bringup.parse.log_message import Message, Said, literals_of
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 from bringup.values.setting_names import engine_of, flag_of, package_of
@@ -218,21 +218,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """What of the model is not known, and what knows it."""
-    return tuple(
-        Match(
-            kind=one.message.kind,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary.replace("?", ""),
-            explanation=_EXPLANATIONS.get(one.message.kind, ""),
-            fixes=_FIXES[one.message.kind](case, one),
-        )
-        for one in surest(case, _MESSAGES)
-    )
-
-
 def _unknown(case: Case, one: Said) -> tuple[Fix, ...]:
     """The engine first: a newer transformers brings no model class of the engine's."""
     name = next((one.values[key] for key in ("model", "other", "third") if key in one.values), "it").strip(
@@ -282,7 +267,7 @@ RULE = Rule(
     kinds=tuple(_FIXES),
     title="a model that this release does not know",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(_MESSAGES, _FIXES, explain=lambda one: _EXPLANATIONS.get(one.message.kind, "")),
     meaning="The class, the type, the own code or the tokenizer of the model is not known to what is "
     "installed.",
     told_apart="`architectures ... not supported` and `does not recognize` are the class; `untagged enum` is "

@@ -7,8 +7,8 @@ Source: TensorRT 8.6 to 10 (`runtime.cpp`, `stdArchiveReader.cpp`, `virtualMemor
 
 from collections.abc import Callable
 
-from bringup.parse.log_message import Message, Said, literals_of, surest, with_frames
-from bringup.rules import Match, Rule
+from bringup.parse.log_message import Message, Said, literals_of
+from bringup.rules import Rule, read_messages
 from bringup.values.case import Case
 from bringup.values.finding import Fix
 
@@ -61,21 +61,6 @@ _MESSAGES = (
 )
 
 
-def read(case: Case) -> tuple[Match, ...]:
-    """What is wrong with the engine file, and how it is built anew."""
-    return tuple(
-        Match(
-            kind=one.message.kind,
-            sure=one.message.sure,
-            lines=with_frames(case, one.lines),
-            summary=one.summary.replace("?", ""),
-            explanation=_EXPLANATIONS.get(one.message.kind, ""),
-            fixes=_FIXES[one.message.kind](case, one),
-        )
-        for one in surest(case, _MESSAGES)
-    )
-
-
 def _built_anew(_: Case, one: Said) -> tuple[Fix, ...]:
     return (
         Fix(type="file", name="engine file", old=one.values.get("built"),
@@ -122,7 +107,7 @@ RULE = Rule(
     kinds=tuple(_FIXES),
     title="a built engine of TensorRT that does not fit",
     literals=literals_of(_MESSAGES),
-    read=read,
+    read=read_messages(_MESSAGES, _FIXES, explain=lambda one: _EXPLANATIONS.get(one.message.kind, "")),
     meaning="TensorRT builds a model into a file for one GPU architecture and one release. The file here is "
     "of another "
     "of either, or is not there, or does not fit into the memory.",
