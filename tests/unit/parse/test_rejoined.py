@@ -33,8 +33,8 @@ def test_numbers_are_those_of_the_input() -> None:
 
 def test_lines_with_prefixes_stay_lines_of_their_own() -> None:
     text = (
-        "INFO 04-17 20:54:32 [utils.py:993] Found nccl from library libnccl.so.2\n"
-        "INFO 04-17 20:54:32 [pynccl.py:69] vLLM is using nccl==2.26.2 and something more\n"
+        "INFO 03-02 08:15:32 [utils.py:993] Found nccl from library libnccl.so.2\n"
+        "INFO 03-02 08:15:32 [pynccl.py:69] vLLM is using nccl==2.26.2 and something more\n"
         "Traceback (most recent call last):\n"
         '  File "/x/vllm/v1/engine/core.py", line 144, in __init__\n'
         "    kv_cache_config = self._initialize_kv_caches(vllm_config)\n"
